@@ -1,0 +1,59 @@
+"""Zero-mean Gaussian vectors: evidence of observations, and Gaussian-process prediction from them.
+
+y     (N,)    observations
+K     (N, N)  their covariance, noise included      L  (N, N)  its lower Cholesky factor
+a     (N,)    K^-1 y
+Ks    (S, N)  covariance of new values with y       kss_diag  (S,)  their prior variances
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from lbo.maths import Array
+from lbo.maths.linalg import cholesky, half_log_det, inverse, solve, solve_lower
+
+
+def log_evidence(K: Array, y: Array) -> float:
+    """log N(y; 0, K)."""
+    return _log_evidence(factorise(K, y), y)
+
+
+def log_evidence_grad(K: Array, y: Array) -> tuple[float, Array, Array]:
+    """The evidence and its derivatives: value, dK, dy; dK treats every entry of K as free."""
+    posterior = factorise(K, y)
+    L, a = posterior
+    dK = 0.5 * (np.outer(a, a) - inverse(L))
+    return _log_evidence(posterior, y), dK, -a
+
+
+class Posterior(NamedTuple):
+    """The data, factorised once for any number of predictions."""
+
+    L: Array
+    a: Array
+
+
+def factorise(K: Array, y: Array) -> Posterior:
+    """Posterior of a process seen at y."""
+    L = cholesky(K)
+    return Posterior(L, solve(L, y))
+
+
+def predict(posterior: Posterior, Ks: Array, kss_diag: Array) -> tuple[Array, Array]:
+    """Mean and variance of the new values."""
+    L, a = posterior
+    R = solve_lower(L, Ks.T)
+    var = kss_diag - np.einsum("ns,ns->s", R, R)
+    # The difference may round below zero; nothing under the prior's last digit is known.
+    return Ks @ a, np.maximum(var, np.finfo(float).eps * kss_diag)
+
+
+def condition(K: Array, Ks: Array, kss_diag: Array, y: Array) -> tuple[Array, Array]:
+    """Mean and variance of the new values given y, in one go."""
+    return predict(factorise(K, y), Ks, kss_diag)
+
+
+def _log_evidence(posterior: Posterior, y: Array) -> float:
+    L, a = posterior
+    return float(-0.5 * (y @ a) - half_log_det(L) - 0.5 * len(y) * np.log(2.0 * np.pi))
