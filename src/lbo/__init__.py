@@ -1,9 +1,39 @@
-"""Lifelong Bayesian optimisation: tune models again and again, and let each task profit from those before it."""
+"""Lifelong Bayesian optimisation: tune models again and again, and let each task profit from those before it.
 
-from lbo import models
-from lbo.memory import Memory
-from lbo.sampler import LBOSampler
-from lbo.stream import Stream, streams
+Names are loaded when they are first used: `import lbo` costs next to nothing beside `import optuna`.
+"""
 
-__all__ = ["LBOSampler", "Memory", "Stream", "models", "streams"]
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lbo import models
+    from lbo.memory import Memory
+    from lbo.sampler import LBOSampler
+    from lbo.stream import Stream, streams
+
 __version__ = "0.1.0"
+
+_HOME = {
+    "LBOSampler": "lbo.sampler",
+    "Memory": "lbo.memory",
+    "Stream": "lbo.stream",
+    "models": "lbo",
+    "streams": "lbo.stream",
+}
+__all__ = ["LBOSampler", "Memory", "Stream", "models", "streams"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'lbo' has no attribute {name!r}")
+    home = _HOME[name]
+    value = import_module(f"lbo.{name}") if home == "lbo" else getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])

@@ -1,9 +1,9 @@
 """Ready search spaces: a pipeline and, for each algorithm, the hyper-parameters to search.
 
-`paper` is the space of the paper's survival experiments, to compare with it; `rich` is for everyday tabular
-data. Both return (estimator, param_distributions) in scikit-learn's idiom for several algorithms: one dict per
-algorithm, whose "model" is a list of that one estimator. `LifelongSearchCV` takes the pair as it is; `flatten`
-serves plain Optuna.
+`paper` is the space of the paper's survival experiments, to compare with it; `rich` is for everyday tables.
+Both return (estimator, param_distributions) in scikit-learn's idiom for several algorithms: one dict each,
+whose "model" is a list of that one estimator. `LifelongSearchCV` takes the pair as it is; `flatten` serves
+plain Optuna.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ def paper() -> tuple[Any, list[Params]]:
     """XGBoost, logistic regression and two naive Bayes: nine dimensions with the choice among them.
 
     Ranges are the paper's, and so is the linear scale (it gives type, least and largest value, nothing more),
-    although learning rate, C, tol and alpha would be searched better on a log scale. The paper's learning rate
-    of logistic regression, which scikit-learn does not have, is `tol`.
+    although learning rate, C, tol and alpha would be searched better on a log scale. The paper's learning
+    rate of logistic regression, which scikit-learn does not have, is `tol`.
     """
     # Multinomial naive Bayes wants features that are not negative, in the validation folds too: hence
     # min-max, clipped.
