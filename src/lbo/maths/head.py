@@ -10,7 +10,7 @@ dof   ()      effective parameters, P - tr K_h^-1 = N - tr K_y^-1
 The primal form (K_h) costs N P^2 + P^3, the dual (K_y) N^2 P + N^3: `evidence` takes the cheaper one.
 
 Both write the data term as beta |r|^2 + lam |m|^2. It equals beta |y|^2 - c beta y^T Phi K_h^-1 Phi^T y, but
-m minimises it, so rounding in m counts only to second order; the difference loses its digits at large c.
+m minimises it, so rounding in m counts to second order only: at c = 1e8 the difference errs 1000 times more.
 """
 
 from typing import NamedTuple
