@@ -4,17 +4,23 @@ from collections.abc import Mapping
 from typing import Any
 
 from lbo.errors import MemoryDamaged
+from lbo.models.ablr import ABLR
 from lbo.models.base import Model
+from lbo.models.dngo import DNGO, NN
+from lbo.models.gp import MTGP, SGP, WinnersSGP
+from lbo.models.lifelong import Lifelong
 from lbo.models.paper import Paper
 
-__all__ = ["Paper"]
+__all__ = ["ABLR", "DNGO", "MTGP", "NN", "SGP", "Lifelong", "Paper", "WinnersSGP"]
 
-_BY_NAME: dict[str, type[Model]] = {model.name: model for model in (Paper,)}
+_BY_NAME: dict[str, type[Model]] = {
+    model.name: model for model in (Lifelong, Paper, SGP, WinnersSGP, MTGP, DNGO, NN, ABLR)
+}
 
 
 def default_model() -> Model:
     """What Stream, LBOSampler, LifelongSearchCV and the command line use when no model is named."""
-    return Paper()
+    return Lifelong()
 
 
 def from_settings(settings: Mapping[str, Any]) -> Model:

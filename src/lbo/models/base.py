@@ -47,7 +47,10 @@ class Posterior(Protocol):
         """The value that an improvement must beat."""
 
     def mixture(self, X: Array) -> tuple[Array, Array, Array]:
-        """log weights (S,), means (S, n) and variances (S, n) of f at X, without observation noise."""
+        """log weights (S,) or (S, n), means (S, n) and variances (S, n) of f at X, without observation noise.
+
+        Weights may sum to less than one: the rest is the chance that a trial at X fails.
+        """
 
     def believe(self, X: Array) -> Posterior:
         """The same posterior after its own mean had been observed at X: what running trials are taken for."""
@@ -62,6 +65,7 @@ class Lesson(NamedTuple):
     arrays: dict[str, Array]
     gates: Array  # (M,) how much the task used each network, in [0, 1]
     hyper: dict[str, float]  # learned hyper-parameters, by name
+    replaced: int | None = None  # the network whose place the task took: earlier tasks' gates to it mean nothing now
 
 
 class Model(Protocol):
@@ -69,9 +73,8 @@ class Model(Protocol):
 
     name: ClassVar[str]
 
-    @property
-    def n_initial(self) -> int:
-        """Trials drawn at random before the model is asked, when there is no memory."""
+    def n_initial(self, memory: Memory | None) -> int:
+        """Trials drawn at random before `fit` is asked, besides openings; a memory may do instead of them."""
 
     def opening(self, task: Task, memory: Memory | None) -> Mapping[str, Any] | None:
         """A configuration to try next without asking a posterior (a past winner, say); None when there is none."""

@@ -60,15 +60,14 @@ class Paper:
     alpha: float = 2.0
     steps: int = 60
 
-    @property
-    def n_initial(self) -> int:
+    def n_initial(self, memory: Memory | None) -> int:
         return 5
 
     def opening(self, task: Task, memory: Memory | None) -> Mapping[str, Any] | None:
         return None
 
     def fit(self, task: Task, memory: Memory | None, seed: Seed, previous: Posterior | None) -> PaperPosterior:
-        start = checkpoint(len(task), self.n_initial, RESTART_GROWTH)
+        start = checkpoint(len(task), self.n_initial(memory), RESTART_GROWTH)
         past = _recall(self, task, memory)
         if isinstance(previous, PaperPosterior) and previous.n_trials >= start:
             state, done, rho = previous.state, previous.n_trials, previous.rho

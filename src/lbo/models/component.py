@@ -1,0 +1,88 @@
+"""One hypothesis of the default model as a Gaussian process: that a task leans on one remembered function, or on none.
+
+f / s = c + rho g(x) + sqrt(1 - rho^2) r(x)       r a Matern-5/2 process of variance 1, c ~ N(0, KAPPA)
+theta   (P + 3,)  log ell of each parameter, logit rho^2, log noise (relative to s^2), log s
+X, z              trials: encoded points and transformed values
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import expit
+
+from lbo.maths import Array, gaussian, matern
+from lbo.models import latent
+from lbo.models.base import Task
+from lbo.models.latent import Prepared
+
+KAPPA = 4.0  # prior variance of c: the middle of the first trials may be two deviations off
+LARGEST_FIT = 400  # trials; beyond that, the best half and an even choice of the others
+
+
+class Hypothesis(NamedTuple):
+    """That the task leans on function m (None: on none), and its hyper-parameters."""
+
+    m: int | None
+    theta: Array
+    score: float  # log evidence plus log priors
+
+
+class Component(NamedTuple):
+    """One hypothesis, conditioned on the trials."""
+
+    g: Prepared | None
+    m: int | None
+    ell: Array  # (D,)
+    rho2: float
+    noise: float
+    s: float
+    X: Array
+    fit: gaussian.Posterior
+
+
+def condition(task: Task, z: Array, g: Prepared | None, hypothesis: Hypothesis) -> Component:
+    """A hypothesis, that the task leans on g, given trials."""
+    P = len(hypothesis.theta) - 3
+    ell = np.exp(hypothesis.theta[:P])[task.space.column_axis]
+    noise, s = (float(x) for x in np.exp(hypothesis.theta[P + 1 :]))
+    rho2 = 0.0 if g is None else float(expit(hypothesis.theta[P]))
+    nothing = gaussian.Posterior(np.empty(0), np.empty(0))
+    return given(Component(g, hypothesis.m, ell, rho2, noise, s, task.X, nothing), task.X, z)
+
+
+def given(c: Component, X: Array, z: Array) -> Component:
+    """The same hypothesis given other trials."""
+    A = prior_cov(c, X, X)
+    A[np.diag_indices_from(A)] += c.noise
+    return c._replace(X=X, fit=gaussian.factorise(A, z / c.s - prior_mean(c, X)))
+
+
+def prior_mean(c: Component, X: Array) -> Array:
+    """Of f / s."""
+    return np.sqrt(c.rho2) * latent.mean(c.g, X) if c.g else np.zeros(len(X))
+
+
+def prior_cov(c: Component, X1: Array, X2: Array) -> Array:
+    """Of f / s."""
+    K = matern.kernel(X1, X2, c.ell, 1 - c.rho2) + KAPPA
+    return K + c.rho2 * latent.cov(c.g, X1, X2) if c.g else K
+
+
+def predict(c: Component, X: Array) -> tuple[Array, Array]:
+    """Mean and variance of f at X, in units of z."""
+    mu, var = latent.mean_var(c.g, X) if c.g else (np.zeros(len(X)), np.zeros(len(X)))
+    mean, var = gaussian.predict(c.fit, prior_cov(c, X, c.X), c.rho2 * var + (1 - c.rho2) + KAPPA)
+    return c.s * (np.sqrt(c.rho2) * mu + mean), c.s**2 * var
+
+
+def most_telling(task: Task) -> Task:
+    """At most LARGEST_FIT trials: the best half, and an even choice of the others."""
+    if len(task) <= LARGEST_FIT:
+        return task
+    order = np.argsort(np.where(np.isnan(task.y), np.inf, task.y), kind="stable")
+    best, rest = order[: LARGEST_FIT // 2], np.sort(order[LARGEST_FIT // 2 :])
+    even = rest[np.linspace(0, len(rest) - 1, LARGEST_FIT - len(best)).astype(int)]
+    rows = np.sort(np.concatenate([best, even]))
+    return Task(task.X[rows], task.y[rows], task.space)

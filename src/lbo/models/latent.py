@@ -1,0 +1,90 @@
+"""A remembered function g: a Gaussian process posterior kept at J points, whatever number of trials it came from.
+
+Z        (J, D)  where it is known          u  (J,)  its mean there          R  (J, J)  a root of its covariance there
+ell      (D,)    length scales              v  ()    prior variance          mean, var, cov: of g at X
+k(x, x') = v Matern52(x, x'; ell)           K = k(Z, Z) + JITTER v I
+    E g(x)          = k(x, Z) K^-1 u
+    cov g(x), g(x') = k(x, x') - k(x, Z) K^-1 (K - R R^T) K^-1 k(Z, x')
+A function of N <= J trials keeps its points themselves and is exact; beyond that the J most telling ones are kept.
+g is in units of its own task: mean 0 and deviation 1 over the search space, so that tasks of any scale can share it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from lbo.maths import Array, linalg, matern
+
+JITTER = 1e-6  # of v: far below any noise that a task admits, far above what float32 loses
+
+
+class Latent(NamedTuple):
+    """A remembered function; see the module's first lines."""
+
+    Z: Array
+    u: Array
+    R: Array
+    ell: Array
+    v: float
+
+
+class Prepared(NamedTuple):
+    """A latent function with its factorisations done once."""
+
+    latent: Latent
+    a: Array  # K^-1 u
+    Q: Array  # K^-1 (K - R R^T) K^-1
+
+
+def prepare(latent: Latent) -> Prepared:
+    K = matern.kernel(latent.Z, latent.Z, latent.ell, latent.v)
+    K[np.diag_indices_from(K)] += JITTER * latent.v
+    L = linalg.cholesky(K)
+    T = linalg.solve(L, latent.R)
+    return Prepared(latent, linalg.solve(L, latent.u), linalg.inverse(L) - T @ T.T)
+
+
+def mean(g: Prepared, X: Array) -> Array:
+    return np.asarray(matern.kernel(X, g.latent.Z, g.latent.ell, g.latent.v) @ g.a)
+
+
+def mean_var(g: Prepared, X: Array) -> tuple[Array, Array]:
+    k = matern.kernel(X, g.latent.Z, g.latent.ell, g.latent.v)
+    var = g.latent.v - np.einsum("nj,jk,nk->n", k, g.Q, k, optimize=True)
+    return k @ g.a, np.maximum(var, 0.0)
+
+
+def cov(g: Prepared, X1: Array, X2: Array) -> Array:
+    ell, v = g.latent.ell, g.latent.v
+    k1, k2 = matern.kernel(X1, g.latent.Z, ell, v), matern.kernel(X2, g.latent.Z, ell, v)
+    return np.asarray(matern.kernel(X1, X2, ell, v) - k1 @ g.Q @ k2.T)
+
+
+def telling(X: Array, ell: Array, first: Array, count: int) -> Array:
+    """Indices of at most `count` rows of X: `first`, then each time the row that those before predict worst.
+
+    That is a pivoted Cholesky of the kernel matrix, stopped where the rest says nothing new.
+    """
+    K_diag = np.ones(len(X))
+    L = np.zeros((len(X), min(count, len(X))))
+    chosen: list[int] = []
+    queue = list(dict.fromkeys(int(i) for i in first))
+    for j in range(L.shape[1]):
+        candidates = [i for i in queue if K_diag[i] > 1e-5]
+        pivot = candidates[0] if candidates else int(K_diag.argmax())
+        if K_diag[pivot] <= 1e-5:
+            break
+        queue = [i for i in candidates if i != pivot]
+        column = matern.kernel(X, X[pivot : pivot + 1], ell, 1.0)[:, 0] - L[:, :j] @ L[pivot, :j]
+        L[:, j] = column / np.sqrt(K_diag[pivot])
+        K_diag = np.maximum(K_diag - L[:, j] ** 2, 0.0)
+        K_diag[pivot] = 0.0
+        chosen.append(pivot)
+    return np.array(chosen, dtype=int)
+
+
+def keep(Z: Array, u: Array, S: Array, ell: Array, v: float) -> Latent:
+    """The function with mean u and covariance S at Z."""
+    return Latent(Z, u, linalg.cholesky(S + 1e-9 * v * np.eye(len(S))), ell, v)

@@ -1,0 +1,298 @@
+"""The default model: remembered functions, gated by evidence, plus a Gaussian process for what they lack.
+
+z = c + s (rho g_m(x) + sqrt(1 - rho^2) r(x) + noise)      for one remembered function g_m, or for none (rho = 0)
+
+z        (N,)    targets, as the task's output transform gives them
+mu, C            mean and covariance of g_m                    theta  (P + 3,)  log ell, logit rho^2, log noise, log s
+e        (N,)    z / s - rho mu
+A        (N, N)  cov e = rho^2 C + (1 - rho^2) Matern52(ell) + KAPPA 1 1^T + noise I
+r                Matern52, one length scale per parameter: with rho = 0 this is a single-task GP, so sharing with
+                 nobody is always one of the hypotheses, and sharing a little is next to it
+weights  (H,)    posterior of the hypotheses: evidence times how many tasks chose likewise before
+
+Against the model that the design sketches: a gate is a hypothesis and opens one function at a time, since its evidence
+is then exact and needs no gradient; the functions are Gaussian process posteriors kept at a few points instead of
+distilled networks, so they know what they do not know and nothing is lost in distillation; and r stands for the
+task's own feature maps. `lbo.models.Paper` is the paper's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+from scipy.special import expit, logsumexp
+
+from lbo.maths import Array, gaussian, matern
+from lbo.models import families, latent, output
+from lbo.models.base import Lesson, Posterior, Task, checkpoint
+from lbo.models.component import KAPPA, Component, Hypothesis, condition, given, most_telling, predict
+from lbo.models.families import Past
+from lbo.models.output import Output
+from lbo.seeds import Seed
+
+if TYPE_CHECKING:
+    from lbo.memory import Memory
+
+OPENINGS = 2  # past winners tried before the posterior is asked
+APART = 0.05  # two configurations nearer than this in the encoded space tell the same
+GROWTH = 1.1  # hyper-parameters are learned anew when a task has grown by this factor
+FINALISTS = 3  # hypotheses whose hyper-parameters are learned; the others are only scored
+NEGLIGIBLE = np.log(0.01)  # hypotheses of a smaller weight are left out of the mixture
+SHIFTS = (-2.0, -1.0, 0.0, 1.0)  # of log s, tried before anything is learned
+FAIL_WIDTH = 0.1  # how far around a failure, per square root of a parameter, another one is likely
+FAIL_FAITH = 0.5  # what a failure in a past task counts beside one in this task
+
+ELL = (np.log(0.02), np.log(50.0))
+LOGIT_RHO2 = (-6.0, 8.0)
+NOISE = (np.log(1e-7), 0.0)
+SCALE = (-9.0, 9.0)
+
+
+@dataclass(frozen=True)
+class Lifelong:
+    """The default: remembers what past functions looked like, and leans on them as far as evidence goes.
+
+    Args:
+        functions: M, how many remembered functions there are at the most.
+        points: J, at how many points each is kept.
+    """
+
+    name: ClassVar[str] = "Lifelong"
+
+    functions: int = 8
+    points: int = 96
+
+    def __post_init__(self) -> None:
+        if self.functions < 2 or self.points < 1:
+            raise ValueError(
+                f"Lifelong keeps the latest task's function and at least one family's, each at one point or more, but "
+                f"functions={self.functions} and points={self.points}. Use Lifelong(functions=8, points=96)."
+            )
+
+    def n_initial(self, memory: Memory | None) -> int:
+        return 5 if memory is None else 0
+
+    def opening(self, task: Task, memory: Memory | None) -> Mapping[str, Any] | None:
+        """The last task's best configuration, then the past winner that the families think best elsewhere."""
+        if memory is None or len(task) >= OPENINGS:
+            return None
+        winners = [record.best[0][0] for record in memory.records]
+        if not len(task):
+            return winners[-1]
+        X = task.space.encode(task.space.snap(task.space.to_unit(winners)))
+        far = np.flatnonzero(np.linalg.norm(X[:, None] - task.X, axis=-1).min(axis=1) > APART)
+        if not len(far):
+            return None
+        return winners[far[int(families.expected(families.recall(task.space, memory), X[far]).argmin())]]
+
+    def fit(self, task: Task, memory: Memory | None, seed: Seed, previous: Posterior | None) -> LifelongPosterior:
+        past = families.recall(task.space, memory)
+        start = checkpoint(len(task), 2, GROWTH)
+        if isinstance(previous, LifelongPosterior) and previous.learned_at == start:
+            finalists, out = previous.finalists, previous.output
+        else:
+            finalists, out = _learn(task.first(start), past)
+        return _posterior(task, past, out, finalists, start)
+
+    def consolidate(self, task: Task, memory: Memory | None, seed: Seed) -> Lesson:
+        past = families.recall(task.space, memory)
+        finalists, out = _learn(task, past)
+        posterior = _posterior(task, past, out, finalists, len(task))
+        family_fits = {m: _solve(task, past, m, out) for m in range(1, len(past.functions))}
+        return families.remember(self.functions, self.points, task, past, posterior, family_fits, seed)
+
+
+# Hyper-parameters
+
+
+class Prior(NamedTuple):
+    """Normal priors of theta."""
+
+    mean: Array
+    std: Array
+
+
+def _prior(task: Task, past: Past) -> Prior:
+    P = len(task.space.axes)
+    faith = past.tasks / (past.tasks + 2.0)  # the defaults below are worth two tasks
+    default = {"log_ell": np.log(0.35) + 0.5 * np.log(max(P, 1)), "logit_rho2": 0.0, "log_noise": np.log(1e-3)}
+    mean = {name: (1 - faith) * value + faith * past.theta.get(name, value) for name, value in default.items()}
+    return Prior(
+        np.concatenate([np.full(P, mean["log_ell"]), [mean["logit_rho2"], mean["log_noise"], 0.0]]),
+        np.concatenate([np.full(P, 1.0), [1.5, 3.0, 1.5]]),
+    )
+
+
+class Problem:
+    """Minus the log posterior of theta under one hypothesis, with its gradient."""
+
+    def __init__(self, task: Task, past: Past, m: int | None, out: Output) -> None:
+        task = most_telling(task)
+        self.m, self.X, self.z = m, task.X, out.to_z(task.y)
+        self.axis = task.space.column_axis
+        self.prior = _prior(task, past)
+        self.log_weight = log_weight(past, m)
+        if m is not None:
+            self.mu = latent.mean(past.functions[m], task.X)
+            self.C = latent.cov(past.functions[m], task.X, task.X)
+
+    def start(self) -> tuple[float, Array]:
+        """The best of a few scales, all else at its prior's mean."""
+        thetas = [self.prior.mean + np.append(np.zeros(len(self.prior.mean) - 1), shift) for shift in SHIFTS]
+        values = [self(theta)[0] for theta in thetas]
+        best = int(np.argmin(values))
+        return values[best] - self.log_weight, thetas[best]
+
+    def solve(self, start: Array) -> Hypothesis:
+        bounds = [ELL] * (len(start) - 3) + [LOGIT_RHO2, NOISE, SCALE]
+        found = minimize(self, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 40})
+        return Hypothesis(self.m, found.x, self.log_weight - float(found.fun))
+
+    def __call__(self, theta: Array) -> tuple[float, Array]:
+        P = len(theta) - 3
+        rho2 = 0.0 if self.m is None else float(expit(theta[P]))
+        noise, s = np.exp(theta[P + 1 :])
+        K, tape = matern.kernel_tape(self.X, np.exp(theta[:P])[self.axis], 1.0)
+        A = (1 - rho2) * K + KAPPA
+        e = self.z / s
+        if self.m is not None:
+            A += rho2 * self.C
+            e = e - np.sqrt(rho2) * self.mu
+        A[np.diag_indices_from(A)] += noise
+        value, dA, de = gaussian.log_evidence_grad(A, e)
+        dlog_ell, _ = matern.kernel_grad(tape, (1 - rho2) * dA)
+        gradient = np.zeros_like(theta)
+        gradient[:P] = np.bincount(self.axis, dlog_ell, minlength=P)
+        if self.m is not None:
+            drho2 = float(np.vdot(dA, self.C - K)) - 0.5 * float(de @ self.mu) / np.sqrt(rho2)
+            gradient[P] = drho2 * rho2 * (1 - rho2)
+        gradient[P + 1] = noise * np.trace(dA)
+        gradient[P + 2] = -(de @ self.z) / s - len(self.z)
+        away = (theta - self.prior.mean) / self.prior.std
+        objective = value - len(self.z) * theta[-1] - 0.5 * float(away @ away)
+        return -objective, -(gradient - away / self.prior.std)
+
+
+def log_weight(past: Past, m: int | None) -> float:
+    """The restaurant's: as many tasks as chose a function, or none, before; half a task for what nobody chose yet."""
+    alone = past.tasks - past.counts.sum()
+    chose = alone if m is None else past.counts[m]
+    return float(np.log(chose + 0.5) - np.log(past.tasks + 0.5 * (len(past.counts) + 1)))
+
+
+def _learn(task: Task, past: Past) -> tuple[tuple[Hypothesis, ...], Output]:
+    """The best hypotheses with their hyper-parameters, best first, and the output transform they hold under."""
+    out, alone = _choose_output(task, past)
+    problems = {m: Problem(task, past, m, out) for m in range(len(past.functions))}
+    starts = {m: problem.start() for m, problem in problems.items()}
+    promising = sorted(problems, key=lambda m: starts[m][0])[: FINALISTS - 1]
+    learned = [alone, *(problems[m].solve(starts[m][1]) for m in promising)]
+    return tuple(sorted(learned, key=lambda h: -h.score)), out
+
+
+def _solve(task: Task, past: Past, m: int | None, out: Output) -> Hypothesis:
+    problem = Problem(task, past, m, out)
+    return problem.solve(problem.start()[1])
+
+
+def _choose_output(task: Task, past: Past) -> tuple[Output, Hypothesis]:
+    """Warped or plain, whichever makes the trials likelier under a GP that shares with nobody, and that GP.
+
+    Before five trials the values cannot tell; past tasks can.
+    """
+    plain, warped = output.plain(task.y, past.width), output.warped(task.y, past.width)
+    of_past = past.tasks * past.theta.get("warped", 0.5)
+    habit = np.log((of_past + 1) / (past.tasks - of_past + 1))  # log odds: a thousand tasks too can be outvoted
+    if np.isfinite(task.y).sum() < 5:
+        out = warped if habit > 0 else plain
+        return out, _solve(task, past, None, out)
+    fits = [(out, _solve(task, past, None, out)) for out in (plain, warped)]
+    likely = [alone.score + out.log_jacobian(most_telling(task).y) for out, alone in fits]
+    return fits[int(likely[1] + habit > likely[0])]
+
+
+# The posterior
+
+
+@dataclass(frozen=True)
+class LifelongPosterior:
+    """A mixture over the finalists, times the chance that a trial does not fail."""
+
+    components: tuple[Component, ...]
+    log_w: Array
+    finalists: tuple[Hypothesis, ...]
+    output: Output
+    learned_at: int
+    X: Array
+    z: Array
+    succeeded: Array  # (n, D) where this task's trials did not fail
+    failed: Array  # (F, D) where trials failed, of this task and of past ones
+    failed_weight: Array  # (F,)
+    best: float
+
+    def mixture(self, X: Array) -> tuple[Array, Array, Array]:
+        predictions = [predict(c, X) for c in self.components]
+        mean, var = (np.array(part) for part in zip(*predictions, strict=True))
+        if not len(self.failed):
+            return self.log_w, mean, var
+        return self.log_w[:, None] + self._log_success(X), mean, var
+
+    def mean(self, X: Array) -> Array:
+        """Of f, in units of z."""
+        return np.exp(self.log_w) @ np.array([predict(c, X)[0] for c in self.components])
+
+    def believe(self, X: Array) -> LifelongPosterior:
+        X_all, z_all = np.vstack([self.X, X]), np.append(self.z, self.mean(X))
+        components = tuple(given(c, X_all, z_all) for c in self.components)
+        return replace(self, components=components, X=X_all, z=z_all, succeeded=np.vstack([self.succeeded, X]))
+
+    def to_user(self, values: Array) -> Array:
+        return self.output.to_user(values)
+
+    def _log_success(self, X: Array) -> Array:
+        """log chance that a trial at X succeeds: neighbours that did, and one in doubt, against those that failed."""
+        width = FAIL_WIDTH * np.sqrt(X.shape[1])
+        ok = 1.0 + _near(X, self.succeeded, width).sum(axis=1)
+        return np.asarray(np.log(ok / (ok + _near(X, self.failed, width) @ self.failed_weight)))
+
+
+def _near(X1: Array, X2: Array, width: float) -> NDArray[np.float64]:
+    d2 = ((X1[:, None, :] - X2[None, :, :]) ** 2).sum(axis=-1)
+    return np.asarray(np.exp(-0.5 * d2 / width**2))
+
+
+def _function(past: Past, hypothesis: Hypothesis) -> latent.Prepared | None:
+    return None if hypothesis.m is None else past.functions[hypothesis.m]
+
+
+def _posterior(
+    task: Task, past: Past, out: Output, finalists: Sequence[Hypothesis], learned_at: int
+) -> LifelongPosterior:
+    succeeded, failed = task.X[~np.isnan(task.y)], task.X[np.isnan(task.y)]
+    task = most_telling(task)
+    z = out.to_z(task.y)
+    score = np.array([h.score for h in finalists])
+    score -= logsumexp(score)
+    kept = [h for h, log_w in zip(finalists, score, strict=True) if log_w > NEGLIGIBLE]
+    log_w = score[score > NEGLIGIBLE] - logsumexp(score[score > NEGLIGIBLE])
+    posterior = LifelongPosterior(
+        components=tuple(condition(task, z, _function(past, h), h) for h in kept),
+        log_w=log_w,
+        finalists=tuple(finalists),
+        output=out,
+        learned_at=learned_at,
+        X=task.X,
+        z=z,
+        succeeded=succeeded,
+        failed=np.vstack([failed, past.failed]),
+        failed_weight=np.append(np.ones(len(failed)), np.full(len(past.failed), FAIL_FAITH)),
+        best=0.0,
+    )
+    # With noise, the smallest value seen is luck; the smallest that the posterior believes is what must be beaten.
+    tried = task.X if np.isnan(task.y).all() else task.X[~np.isnan(task.y)]
+    return replace(posterior, best=float(posterior.mean(tried).min()) if len(tried) else 0.0)
