@@ -89,9 +89,7 @@ def test_one_class_twice_gets_two_names():
             {"model": [LogisticRegression(l1_ratio=1.0, solver="saga")], "model__C": strong},
         ]
     )
-    assert flat.distributions["model"] == CategoricalDistribution(
-        ("LogisticRegression", "LogisticRegression2")
-    )
+    assert flat.distributions["model"] == CategoricalDistribution(("LogisticRegression", "LogisticRegression2"))
     assert flat.distributions["LogisticRegression2__C"] == strong
 
 
@@ -100,7 +98,7 @@ def test_setting_one_trials_parameters_leaves_the_next_trials_estimator_alone():
     flat = spaces.flatten(algorithms)
     choice = {"model": "BernoulliNB", "BernoulliNB__alpha": 0.125}
     clone(pipeline).set_params(**flat.to_pipeline(choice))
-    assert flat.branches["BernoulliNB"].estimator.alpha == BernoulliNB().alpha
+    assert flat.branches["BernoulliNB"].fixed["model"].alpha == BernoulliNB().alpha
 
 
 def test_a_parameter_of_another_step_and_a_list_of_values_are_taken():
@@ -112,16 +110,55 @@ def test_a_parameter_of_another_step_and_a_list_of_values_are_taken():
 @pytest.mark.parametrize(
     ("space", "complaint"),
     [
-        ([{"model__alpha": FloatDistribution(0, 1)}], "names 0"),
-        ([{"model": [BernoulliNB()], "final": [BernoulliNB()]}], "names 2"),
-        ([{"model": [BernoulliNB()]}, {"final": [BernoulliNB()]}], "same step"),
-        ([], "none"),
+        ([], "list of such dicts"),
+        ("C", "list of such dicts"),
         ([{"model": [BernoulliNB()], "model__alpha": 3}], "model__alpha"),
+        ({"alpha": []}, "not empty"),
+        ({"solver": "lbfgs"}, "'solver'"),
     ],
 )
 def test_a_space_that_cannot_be_flattened_is_refused(space, complaint):
     with pytest.raises(SpaceError, match=complaint):
         spaces.flatten(space)
+
+
+def test_a_dict_keeps_its_names_and_does_not_choose():
+    flat = spaces.flatten({"C": FloatDistribution(0.1, 1), "solver": ["lbfgs", "saga"], "max_iter": [500]})
+    assert flat.step == ""
+    assert list(flat.distributions) == ["C", "solver"]
+    assert flat.to_pipeline({"C": 0.5, "solver": "saga"}) == {"C": 0.5, "solver": "saga", "max_iter": 500}
+
+
+def test_dicts_are_told_apart_by_the_setting_that_they_share():
+    flat = spaces.flatten(
+        [
+            {"C": FloatDistribution(1, 2), "kernel": ["linear"]},
+            {"kernel": ["rbf"], "C": FloatDistribution(1, 9), "gamma": FloatDistribution(0.1, 1)},
+        ]
+    )
+    assert list(flat.distributions) == ["kernel", "linear__C", "rbf__C", "rbf__gamma"]
+    chosen = {"kernel": "rbf", "rbf__C": 3.0, "rbf__gamma": 0.5}
+    assert flat.to_pipeline(chosen) == {"kernel": "rbf", "C": 3.0, "gamma": 0.5}
+
+
+def test_dicts_that_share_no_setting_are_numbered():
+    flat = spaces.flatten([{"C": FloatDistribution(1, 2)}, {"gamma": FloatDistribution(0.1, 1)}])
+    assert list(flat.distributions) == ["branch", "1__C", "2__gamma"]
+    assert flat.to_pipeline({"branch": "2", "2__gamma": 0.5}) == {"gamma": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("space", "size"),
+    [
+        ({"a": [1, 2, 3], "b": IntDistribution(1, 9, step=2)}, 15),
+        ([{"k": ["x"], "a": [1, 2]}, {"k": ["y"]}], 3),
+        ({"a": ["fixed"]}, 1),
+        ({}, 1),
+        ({"a": [1, 2], "b": FloatDistribution(0, 1)}, np.inf),
+    ],
+)
+def test_a_space_knows_how_many_configurations_it_has(space, size):
+    assert spaces.flatten(space).size == size
 
 
 def test_a_missing_package_is_named_with_its_cure(monkeypatch):

@@ -1,12 +1,15 @@
 """Expected Improvement and where it is largest in a mixed, conditional, possibly finite space.
 
-mean, var  (S, n)  a mixture of S Gaussians at n points       log_w  (S,)  their log weights
+mean, var  (S, n)  a mixture of S Gaussians at n points       log_w  (S,) or (S, n)  their log weights
 best       ()      the value to improve on; smaller is better
+U          (n, P)  configurations in unit coordinates, snapped
+taken      (t, P)  configurations evaluated, running or failed: repeated only when nothing else is left
 Local moves need no derivatives, so integers, choices and conditions are treated like everything else.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Protocol
 
 import numpy as np
@@ -20,8 +23,10 @@ CHAINS = 8  # of which this many are climbed from
 MOVES = 24  # neighbours tried per chain and round
 SCALES = np.geomspace(0.2, 5e-4, 12)  # length of the moves, round by round
 GRID = 4096  # a finite space of at most this many configurations is searched completely
+ENUMERABLE = 2**17  # one of at most this many is listed when chance finds nothing that is not taken
 
 _LOG_2PI = np.log(2 * np.pi)
+_SERIES = -1e4  # below this z, 1 - |z| sqrt(pi/2) erfcx(|z|/sqrt 2) has lost half its digits and 1/z^2 has not
 
 
 class Surrogate(Protocol):
@@ -34,67 +39,88 @@ class Surrogate(Protocol):
 
 def log_ei(mean: Array, var: Array, best: float) -> Array:
     """log E max(best - f, 0) for f ~ N(mean, var), accurate however far mean is above best."""
-    std = np.sqrt(np.maximum(var, 1e-300))
-    z = (best - mean) / std
-    return np.asarray(np.log(std) + _log_h(z))
+    std = np.sqrt(np.maximum(var, 1e-40))  # so that z^2 stays finite where a model is certain
+    return np.asarray(np.log(std) + _log_h((best - mean) / std))
 
 
 def _log_h(z: Array) -> Array:
     """log(phi(z) + z Phi(z)), after Ament et al. 2023 (Unexpected Improvements to Expected Improvement)."""
     near, far = np.maximum(z, -1.0), np.minimum(z, -1.0)
     phi = np.exp(-0.5 * near**2 - 0.5 * _LOG_2PI)
-    value_near = np.log(phi + near * np.exp(log_ndtr(near)))
-    # h(z) = phi(z) (1 - |z| sqrt(pi/2) erfcx(|z|/sqrt 2)); the bracket tends to 1/z^2 and loses all digits far out.
-    lost = np.abs(far) * np.sqrt(np.pi / 2) * erfcx(-far / np.sqrt(2))
-    bracket = np.where(far > -1e4, np.maximum(1 - lost, 1e-300), 1.0)
-    log_bracket = np.where(far > -1e4, np.log(bracket), -2 * np.log(-far))
-    value_far = -0.5 * far**2 - 0.5 * _LOG_2PI + log_bracket
-    return np.asarray(np.where(z > -1.0, value_near, value_far))
+    log_h_near = np.log(phi + near * np.exp(log_ndtr(near)))
+    # h(z) = phi(z) (1 - |z| sqrt(pi/2) erfcx(|z|/sqrt 2)), and the bracket tends to 1/z^2.
+    middle = np.maximum(far, _SERIES)
+    bracket = 1.0 + middle * np.sqrt(np.pi / 2) * erfcx(-middle / np.sqrt(2))
+    log_bracket = np.where(far > _SERIES, np.log(bracket), -2 * np.log(-far))
+    log_h_far = log_bracket - 0.5 * far**2 - 0.5 * _LOG_2PI
+    return np.asarray(np.where(z > -1.0, log_h_near, log_h_far))
 
 
 def log_acquisition(surrogate: Surrogate, X: Array) -> Array:
     """log of EI averaged over the mixture."""
     log_w, mean, var = surrogate.mixture(X)
-    return np.asarray(logsumexp(log_w[:, None] + log_ei(mean, var, surrogate.best), axis=0))
+    return np.asarray(logsumexp(log_w.reshape(len(mean), -1) + log_ei(mean, var, surrogate.best), axis=0))
 
 
-def maximise(
-    surrogate: Surrogate, space: Space, starts: Array, taken: Array, rng: np.random.Generator
-) -> Array:
-    """The snapped configuration (P,) of largest EI that is not among `taken`.
+def maximise(surrogate: Surrogate, space: Space, starts: Array, taken: Array, rng: np.random.Generator) -> Array:
+    """The configuration (P,) of largest EI that is not taken.
 
     starts  (s, P)  configurations worth climbing from besides uniform ones: the best so far, past winners
-    taken   (t, P)  configurations evaluated, running or failed already; repeated only when nothing else is left
     """
-    taken_rows = set(_keys(space.snap(taken))) if len(taken) else set()
     if space.size <= GRID:
-        U = space.grid()
-        return _best_free(U, _score(surrogate, space, U), taken_rows)
-    U = np.vstack([space.sample(rng, POOL), _neighbours(space, starts, 0.05, 8, rng), space.snap(starts)])
-    score = _score(surrogate, space, U)
-    chosen = _spread(space, U, score)
-    chains, heights = U[chosen], score[chosen]
-    for scale in SCALES:
-        moved = _neighbours(space, chains, float(scale), MOVES, rng)
-        moved_score = _score(surrogate, space, moved)
-        U, score = np.vstack([U, moved]), np.append(score, moved_score)
-        by_chain = moved_score.reshape(MOVES, len(chains))
-        winner = by_chain.argmax(axis=0)
-        rise = by_chain.max(axis=0) > heights
-        chains = np.where(rise[:, None], moved.reshape(MOVES, *chains.shape)[winner, np.arange(len(chains))], chains)
-        heights = np.maximum(heights, by_chain.max(axis=0))
-    return _best_free(U, score, taken_rows)
+        return choose(surrogate, space, space.grid(), taken)
+    U, score = _search(surrogate, space, starts, rng)
+    keys = set(_keys(taken))
+    i = _first_free(U, np.argsort(-score, kind="stable"), keys)
+    if i is not None:
+        return np.asarray(U[i])
+    left = _left(space, keys)
+    if not len(left):
+        return np.asarray(U[score.argmax()])
+    return choose(surrogate, space, rng.permutation(left)[:GRID], taken)
 
 
 def choose(surrogate: Surrogate, space: Space, candidates: Array, taken: Array) -> Array:
-    """The candidate (snapped rows) of largest EI that is not among `taken`."""
-    taken_rows = set(_keys(space.snap(taken))) if len(taken) else set()
-    return _best_free(candidates, _score(surrogate, space, candidates), taken_rows)
+    """The candidate (P,) of largest EI that is not taken."""
+    score = _score(surrogate, space, candidates)
+    i = _first_free(candidates, np.argsort(-score, kind="stable"), set(_keys(taken)))
+    return np.asarray(candidates[score.argmax() if i is None else i])
 
 
-def is_taken(space: Space, point: Array, taken: Array) -> bool:
-    """Whether a snapped configuration is among those taken."""
-    return len(taken) > 0 and _keys(point[None])[0] in _keys(space.snap(taken))
+def first_free(space: Space, pool: Array, taken: Array) -> Array:
+    """The first configuration (P,) of a pool that is not taken, or any that is left in a finite space."""
+    keys = set(_keys(taken))
+    i = _first_free(pool, range(len(pool)), keys)
+    if i is not None:
+        return np.asarray(pool[i])
+    left = _left(space, keys)
+    return np.asarray(left[0] if len(left) else pool[0])
+
+
+def is_taken(point: Array, taken: Array) -> bool:
+    """Whether a configuration (P,) is among those taken."""
+    return _keys(point[None])[0] in set(_keys(taken))
+
+
+def _search(surrogate: Surrogate, space: Space, starts: Array, rng: np.random.Generator) -> tuple[Array, Array]:
+    """A uniform pool, the starts and all that was met on the climb from the best, and their scores."""
+    U = np.vstack([space.sample(rng, POOL), _neighbours(space, starts, 0.05, 8, rng), space.snap(starts)])
+    score = _score(surrogate, space, U)
+    visited, scores = [U], [score]
+    chosen = _spread(space, U, score)
+    chains, heights = U[chosen], score[chosen]
+    each = np.arange(len(chains))
+    for scale in SCALES:
+        moved = _neighbours(space, chains, float(scale), MOVES, rng)
+        moved_score = _score(surrogate, space, moved)
+        visited.append(moved)
+        scores.append(moved_score)
+        by_chain = moved_score.reshape(MOVES, len(chains))
+        highest = by_chain.argmax(axis=0)
+        rises = by_chain[highest, each] > heights
+        chains = np.where(rises[:, None], moved.reshape(MOVES, *chains.shape)[highest, each], chains)
+        heights = np.maximum(heights, by_chain[highest, each])
+    return np.vstack(visited), np.concatenate(scores)
 
 
 def _score(surrogate: Surrogate, space: Space, U: Array) -> Array:
@@ -104,45 +130,48 @@ def _score(surrogate: Surrogate, space: Space, U: Array) -> Array:
 
 def _spread(space: Space, U: Array, score: Array) -> NDArray[np.intp]:
     """The highest points, but for the first half of the chains no two within 0.1 of each other."""
-    order = np.argsort(-score, kind="stable")
-    X = space.encode(U[order[: 16 * CHAINS]])
+    order = np.argsort(-score, kind="stable")[: 16 * CHAINS]
+    X = space.encode(U[order])
     apart: list[int] = []
     for i, x in enumerate(X):
-        if all(np.linalg.norm(x - X[j]) > 0.1 for j in apart):
+        if (np.linalg.norm(X[apart] - x, axis=1) > 0.1).all():
             apart.append(i)
         if len(apart) == CHAINS // 2:
             break
-    rest = [i for i in range(len(X)) if i not in set(apart)]
+    rest = [i for i in range(len(X)) if i not in apart]
     return np.asarray(order[(apart + rest)[:CHAINS]])
 
 
 def _neighbours(space: Space, U: Array, scale: float, moves: int, rng: np.random.Generator) -> Array:
     """(moves * n, P) each row of U moved `moves` times: some coordinates a little, a categorical anywhere."""
-    if not len(U):
-        return np.empty((0, len(space.axes)))
     filled = np.where(np.isnan(U), rng.random(U.shape), U)  # a move may wake a parameter that was inactive
     tiled = np.tile(filled, (moves, 1))
     n, P = tiled.shape
     changes = rng.random((n, P)) < rng.choice([1 / P, 0.5, 1.0], size=(n, 1))
     changes[np.arange(n), rng.integers(P, size=n)] = True
+    cells = np.array([axis.cells for axis in space.axes])
     step = scale * rng.standard_normal((n, P))
     # An integer moves at least to its neighbour, whatever the scale.
-    cells = np.array([axis.cells for axis in space.axes])
-    step = np.where(cells > 1, np.sign(step) * np.maximum(np.abs(step), 1.01 / np.maximum(cells, 1)), step)
+    least = np.where(cells > 1, 1.01 / np.maximum(cells, 1), 0.0)
+    moved = tiled + np.copysign(np.maximum(np.abs(step), least), step)
     categorical = np.array([bool(axis.choices) for axis in space.axes])
-    jumps = changes & categorical & (rng.random((n, P)) < max(scale, 0.1))
-    moved = np.where(changes & ~categorical, tiled + step, tiled)
-    moved = np.where(jumps, rng.random((n, P)), moved)
-    return space.snap(np.clip(moved, 0.0, 1.0))
+    jumps = rng.random((n, P)) < max(scale, 0.1)
+    moved = np.where(categorical, np.where(jumps, rng.random((n, P)), tiled), moved)
+    return space.snap(np.where(changes, moved, tiled).clip(0.0, 1.0))
 
 
 def _keys(U: Array) -> list[bytes]:
-    """One hashable key per snapped row; NaN (inactive) is made one bit pattern, rounding noise is cut off."""
+    """One per row, the same for the same configuration: NaN (inactive) is a value, rounding noise is cut."""
     return [row.tobytes() for row in np.round(np.where(np.isnan(U), -1.0, U), 9)]
 
 
-def _best_free(U: Array, score: Array, taken: set[bytes]) -> Array:
-    order = np.argsort(-score, kind="stable")
-    keys = _keys(U)
-    free = (i for i in order if keys[i] not in taken)
-    return np.asarray(U[next(free, order[0])])
+def _first_free(U: Array, order: Iterable[int], taken: set[bytes]) -> int | None:
+    return next((int(i) for i in order if _keys(U[i, None])[0] not in taken), None)
+
+
+def _left(space: Space, taken: set[bytes]) -> Array:
+    """The configurations that nobody has taken; none of a space too large to list."""
+    if space.size > ENUMERABLE:
+        return np.empty((0, len(space.axes)))
+    U = space.grid()
+    return U[[key not in taken for key in _keys(U)]]

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 import numpy as np
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial
-from threadpoolctl import ThreadpoolController
 
+from lbo import blas
 from lbo import trials as trials_of
-from lbo.memory import Memory, Record, float32
+from lbo.memory import Memory, Record
 from lbo.models.base import Model, settings
 from lbo.seeds import Seed
-from lbo.space import Array, Space, learn_space
+from lbo.space import Array, Params
 
 BEST_KEPT = 3  # configurations per record
 
@@ -34,29 +35,28 @@ def fold(
     y = trials_of.values(done, direction)
     if np.isfinite(y).sum() < 2:
         return memory
-    space = learn_space(
-        [t.params for t in done], [t.distributions for t in done], memory.space if memory else None, keep_dropped=True
-    )
+    space = trials_of.space_of(done, memory.space if memory else None, keep_dropped=True)
     data = trials_of.as_task(space, done, direction)
-    with ThreadpoolController().limit(limits=1, user_api="blas"):
+    with blas.one_thread():
         lesson = model.consolidate(data, memory, Seed(0) / stream / task)
     record = Record(
         task=task,
         n_trials=len(done),
         trials_digest=trials_of.digest(done),
-        gates=tuple(round(float(gate), 4) for gate in lesson.gates),
-        hyper={name: round(float(value), 6) for name, value in lesson.hyper.items()},
+        gates=tuple(lesson.gates),
+        hyper=lesson.hyper,
         best=_best(done, y, direction),
     )
     records = (*memory.records, record) if memory else (record,)
-    return Memory(dict(settings(model)), _framed(space), records, float32(lesson.arrays))
+    # As storage will give it back, so that the worker that made it goes on with what the others read.
+    return Memory.from_bytes(Memory(settings(model), space, records, lesson.arrays).to_bytes())
 
 
-def _best(done: Sequence[FrozenTrial], y: Array, direction: StudyDirection) -> tuple[tuple[dict[str, object], float], ...]:
+def belongs(memory: Memory | None, model: Model) -> bool:
+    """Whether a memory is one that this model made; having nothing to remember is every model's."""
+    return memory is None or memory.model == json.loads(json.dumps(settings(model)))
+
+
+def _best(done: Sequence[FrozenTrial], y: Array, direction: StudyDirection) -> tuple[tuple[Params, float], ...]:
     order = [i for i in np.argsort(y, kind="stable") if np.isfinite(y[i])][:BEST_KEPT]
     return tuple((dict(sorted(done[i].params.items())), float(y[i]) * trials_of.sign(direction)) for i in order)
-
-
-def _framed(space: Space) -> Space:
-    """The space as storage gives it back: frames and conditions, nothing of where the search may go."""
-    return Space.from_json(space.to_json())

@@ -1,15 +1,15 @@
 """Memory: what a stream carries from finished tasks to the next, and its form in storage.
 
 In storage a memory is one JSON text: a format number, the model that made it, the space that frames its arrays, one
-record per task, and arrays as base64 of little-endian float32 with their shapes. Arrays are rounded to float32 when
-a memory is made, so that one read back is the one that was written, bit for bit. Nothing in it is ever executed.
+record per task, and arrays as base64 of little-endian float32 with their shapes. Nothing in it is ever executed.
+Writing rounds (arrays to float32, gates to four decimals); a memory that was read is written back bit for bit.
 """
 
 from __future__ import annotations
 
 import base64
-import binascii
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,9 +17,13 @@ from typing import Any
 import numpy as np
 
 from lbo.errors import MemoryDamaged
+from lbo.models.base import Model, settings
 from lbo.space import Array, Space
 
 FORMAT = 1
+SHOWN = 20  # tasks, when a memory is printed
+# What reading JSON that something else wrote, or damaged, can raise; base64's errors are ValueErrors.
+_UNREADABLE = (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)
 
 
 @dataclass(frozen=True)
@@ -34,17 +38,26 @@ class Record:
     best: tuple[tuple[Mapping[str, Any], float], ...]  # its best configurations and their values, best first
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Memory:
-    """What a stream knows after some tasks: arrays of its model (networks) and one small record per task."""
+    """What a stream knows after some tasks: arrays of its model (networks) and one small record per task.
+
+    Two memories are equal if their bytes are.
+    """
 
     model: Mapping[str, Any]  # name and settings of the model it belongs to
     space: Space  # the frame of the arrays' inputs
     records: tuple[Record, ...] = ()
     arrays: Mapping[str, Array] = field(default_factory=dict)
 
+    @staticmethod
+    def empty(model: Model) -> Memory:
+        """The memory of a stream that has nothing to remember yet."""
+        return Memory(settings(model), Space(()))
+
     @property
     def tasks(self) -> list[str]:
+        """Names of the tasks it remembers, oldest first."""
         return [record.task for record in self.records]
 
     @property
@@ -66,6 +79,12 @@ class Memory:
         """How many networks at least one task used."""
         return int((self.usage > 0).sum())
 
+    def __eq__(self, other: object) -> bool:
+        return self.to_bytes() == other.to_bytes() if isinstance(other, Memory) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.to_bytes())
+
     @property
     def nbytes(self) -> int:
         """Size in storage."""
@@ -83,7 +102,7 @@ class Memory:
 
     @staticmethod
     def from_bytes(data: bytes) -> Memory:
-        """Read a memory back; `MemoryDamaged` for anything that `to_bytes` could not have written."""
+        """Read a memory back; `MemoryDamaged` for what `to_bytes` cannot have written."""
         try:
             record = json.loads(data)
             if record["format"] != FORMAT:
@@ -92,27 +111,35 @@ class Memory:
                 model=dict(record["model"]),
                 space=Space.from_json(record["space"]),
                 records=tuple(_record_from_json(r) for r in record["records"]),
-                arrays={str(name): _array_from_json(a) for name, a in record["arrays"].items()},
+                arrays={name: _array_from_json(a) for name, a in record["arrays"].items()},
             )
-        except (KeyError, TypeError, ValueError, AttributeError, binascii.Error) as error:
+        except _UNREADABLE as error:
             raise MemoryDamaged(f"stored memory does not read as one ({type(error).__name__}: {error})") from error
 
     def __str__(self) -> str:
-        lines = [
-            f"memory of {len(self.records)} tasks, model {self.model.get('name')}, "
-            f"{self.networks} networks in use, {self.nbytes / 1024:.1f} KiB"
-        ]
-        width = max((len(record.task) for record in self.records), default=0)
-        for record in self.records:
-            gates = "".join("■" if gate > 0.5 else "·" for gate in record.gates)
-            best = f"{record.best[0][1]:.6g}" if record.best else "none"
-            lines.append(f"  {record.task:<{width}}  {record.n_trials:>5} trials  best {best:<12} {gates}")
-        return "\n".join(lines)
+        head = (
+            f"memory of {_count(len(self.records), 'task')}, model {self.model['name']}, "
+            f"{_count(self.networks, 'network')} in use, {self.nbytes / 1024:.1f} KiB"
+        )
+        shown = self.records[-SHOWN:]
+        left_out = [f"  ... {len(self.records) - SHOWN} earlier ones ..."] if len(self.records) > SHOWN else []
+        width = max((len(_short(record.task)) for record in shown), default=0)
+        return "\n".join([head, *left_out, *(_line(record, width) for record in shown)])
+
+    __repr__ = __str__
 
 
-def float32(arrays: Mapping[str, Array]) -> dict[str, Array]:
-    """Arrays as they will be read back: rounded to float32, held in float64 for the mathematics."""
-    return {name: np.asarray(a, dtype=np.float32).astype(np.float64) for name, a in arrays.items()}
+def _line(record: Record, width: int) -> str:
+    gates = "".join("■" if gate > 0.5 else "·" for gate in record.gates)
+    return f"  {_short(record.task):<{width}}  {record.n_trials:>5} trials  best {record.best[0][1]:<12.6g} {gates}"
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= 40 else name[:39] + "…"
+
+
+def _count(n: int, noun: str) -> str:
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
 
 
 def _record_to_json(record: Record) -> dict[str, Any]:
@@ -121,7 +148,7 @@ def _record_to_json(record: Record) -> dict[str, Any]:
         "n_trials": record.n_trials,
         "digest": record.trials_digest,
         "gates": [round(float(gate), 4) for gate in record.gates],
-        "hyper": {name: float(value) for name, value in record.hyper.items()},
+        "hyper": {name: float(f"{value:.6g}") for name, value in record.hyper.items()},
         "best": [[dict(params), float(value)] for params, value in record.best],
     }
 
@@ -131,10 +158,16 @@ def _record_from_json(record: dict[str, Any]) -> Record:
         task=str(record["task"]),
         n_trials=int(record["n_trials"]),
         trials_digest=str(record["digest"]),
-        gates=tuple(float(gate) for gate in record["gates"]),
-        hyper={str(name): float(value) for name, value in record["hyper"].items()},
-        best=tuple((dict(params), float(value)) for params, value in record["best"]),
+        gates=tuple(_finite(gate) for gate in record["gates"]),
+        hyper={name: _finite(value) for name, value in record["hyper"].items()},
+        best=tuple((dict(params), _finite(value)) for params, value in record["best"]),
     )
+
+
+def _finite(value: Any) -> float:
+    if not math.isfinite(value):
+        raise MemoryDamaged(f"a number in the stored memory is {value}")
+    return float(value)
 
 
 def _array_to_json(array: Array) -> dict[str, Any]:
@@ -144,7 +177,10 @@ def _array_to_json(array: Array) -> dict[str, Any]:
 
 def _array_from_json(record: dict[str, Any]) -> Array:
     data = base64.b64decode(record["float32"], validate=True)
-    shape = tuple(int(n) for n in record["shape"])
-    if min(shape, default=0) < 0 or len(data) != 4 * int(np.prod(shape)):
+    shape = tuple(record["shape"])
+    if any(not isinstance(n, int) or n < 0 for n in shape) or len(data) != 4 * math.prod(shape):
         raise MemoryDamaged(f"an array of shape {shape} cannot have {len(data)} bytes")
-    return np.frombuffer(data, dtype="<f4").reshape(shape).astype(np.float64)
+    array = np.frombuffer(data, dtype="<f4").reshape(shape).astype(np.float64)
+    if not np.isfinite(array).all():
+        raise MemoryDamaged("an array in the stored memory is not all numbers")
+    return array

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -14,20 +13,22 @@ from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
-from threadpoolctl import ThreadpoolController
 
-from lbo import acquisition
+from lbo import acquisition, blas
 from lbo import trials as trials_of
 from lbo.models.base import Model, Posterior, Task
 from lbo.seeds import Seed, fresh_seed
-from lbo.space import Array, Axis, Space, learn_space
+from lbo.space import Array, Axis, Space
 
 if TYPE_CHECKING:
     from lbo.memory import Memory
 
-_SUGGESTION = "lbo:suggestion"  # system attribute: what a running trial was told to try, in chunks
-_CHUNK = 2000  # characters; older Optuna schemas hold no more in one attribute
+Params = Mapping[str, Any]
+
+_SUGGESTION = "lbo:suggestion"  # system attribute: what a running trial was told to try, in Optuna's internal form
 _MAX_SHADOWED = 8  # running trials of other workers whose suggestion is worked out when it is not stored yet
+_ATTEMPTS = 3  # at a point that no other worker has taken in the meantime
+_INITIAL_POOL = 256  # random points of which a young task tries one
 
 
 @dataclass(frozen=True)
@@ -37,18 +38,20 @@ class _View:
     space: Space
     task: Task  # finished trials
     U: Array  # (N, P) their unit coordinates
+    numbers: frozenset[int]  # and their numbers
     pending: Array  # (R, P) running trials whose suggestion is known
     unpublished: tuple[int, ...]  # numbers of running trials whose suggestion is not known yet
+    candidates: Array | None  # (C, P) what may be chosen from, if not the whole space
 
 
 class LBOSampler(BaseSampler):
     """Bayesian optimisation that remembers.
 
-    Without a stream it tunes one task; `lbo.Stream.study` attaches it to a stream, whose memory it then reads.
+    Without a stream it tunes one task; `lbo.Stream.study` attaches it to a stream, whose memory it reads.
 
     Args:
         model: the surrogate, one of `lbo.models`; None for the default.
-        seed: the same seed gives the same trials, also when a study is stopped and resumed in another process.
+        seed: the same seed gives the same trials, also in a study stopped and resumed in another process.
         stream: the `lbo.Stream` that the study belongs to.
         candidates: configurations (dicts of parameters) to choose from; None for the whole space.
     """
@@ -59,7 +62,7 @@ class LBOSampler(BaseSampler):
         model: Model | None = None,
         seed: int | None = None,
         stream: Any = None,
-        candidates: Sequence[dict[str, Any]] | None = None,
+        candidates: Sequence[Params] | None = None,
     ) -> None:
         from lbo.models import default_model
 
@@ -69,29 +72,22 @@ class LBOSampler(BaseSampler):
         self._stream = stream
         self._lock = threading.Lock()
         self._fitted: tuple[Task, Posterior] | None = None
-        self._joint: tuple[tuple[int, int], dict[str, Any]] | None = None
-        self._memory: Callable[[Study], Memory | None] = (
-            (lambda study: None) if stream is None else stream.memory_for
-        )
+        self._joint: dict[tuple[int, int], dict[str, Any]] = {}  # (study id, trial number): its suggestion
 
     def __getstate__(self) -> dict[str, Any]:
         # Locks do not travel to other processes; fits are worked out again there.
-        return {**self.__dict__, "_lock": None, "_fitted": None, "_joint": None, "_memory": None}
+        return {**self.__dict__, "_lock": None, "_fitted": None, "_joint": {}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _lock=threading.Lock())
-        self._memory = (lambda study: None) if self._stream is None else self._stream.memory_for
 
     # Optuna's interface
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
         _check_single_objective(study)
-        # Only what this study has shown itself: Optuna refuses a suggestion whose choices differ from the objective's,
-        # and a new task's may. What memory knows beyond that is offered in `sample_independent`.
-        latest: dict[str, BaseDistribution] = {}
-        for past in study.get_trials(deepcopy=False):
-            latest.update(past.distributions)
-        return dict(sorted(latest.items()))
+        # Only what this study has shown itself: Optuna refuses a suggestion whose choices differ from the
+        # objective's, and a new task's may. What memory knows beyond that is offered in `sample_independent`.
+        return trials_of.latest_distributions(study.get_trials(deepcopy=False))
 
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
@@ -106,130 +102,154 @@ class LBOSampler(BaseSampler):
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
         _check_single_objective(study)
-        trials_of.check_kind(param_name, param_distribution)
-        joint = self._suggest(study, trial, None) if self._stream is not None else {}
-        if param_name in joint and trials_of.contains(param_distribution, joint[param_name]):
-            return joint[param_name]
         axis = Axis(param_name, param_distribution, param_distribution)
+        if self._stream is not None:
+            joint = self._suggest(study, trial, None)
+            if param_name in joint and _fits(param_distribution, joint[param_name]):
+                return joint[param_name]
         rng = (self._study_seed(study) / trial.number / param_name).rng()
+        allowed = [c[param_name] for c in self._consistent_candidates(trial.params) if param_name in c]
+        allowed = [value for value in allowed if _fits(param_distribution, value)]
+        if allowed:
+            return allowed[rng.integers(len(allowed))]
         return axis.from_unit(float(axis.snap(rng.random(1))[0]))
+
+    def after_trial(self, study: Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None) -> None:
+        self._joint.pop((study._study_id, trial.number), None)
 
     # One ask
 
     def _suggest(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution] | None
     ) -> dict[str, Any]:
-        """The joint suggestion for a trial, worked out once and then remembered until the next trial."""
+        """The joint suggestion for a trial; without a search space, the one worked out before if there is."""
         key = (study._study_id, trial.number)
         with self._lock:
-            if self._joint is not None and self._joint[0] == key and search_space is None:
-                return self._joint[1]
-            with ThreadpoolController().limit(limits=1, user_api="blas"):
-                suggestion = self._work_out(study, trial, search_space)
-            self._joint = (key, suggestion)
-        _publish(study, trial, suggestion)
-        return suggestion
+            if search_space is None and key in self._joint:
+                return self._joint[key]
+            with blas.one_thread():
+                self._joint[key] = self._work_out(study, trial, search_space)
+            return self._joint[key]
 
     def _work_out(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution] | None
     ) -> dict[str, Any]:
-        memory = self._memory(study)
-        view = _read(study, trial, search_space, memory.space if memory else None)
-        if not view.space.axes:
-            return {}
-        pending = view.pending
-        for number in view.unpublished[-_MAX_SHADOWED:]:
-            # Another worker is working this one out right now: from the same trials and seed it comes to the same.
-            pending = np.vstack([pending, self._point(study, view, memory, pending, number)])
-        return view.space.from_unit(self._point(study, view, memory, pending, trial.number))
+        memory: Memory | None = None if self._stream is None else self._stream.memory_for(study)
+        suggestion: dict[str, Any] = {}
+        for _ in range(_ATTEMPTS):
+            view = self._read(study, trial, search_space, memory)
+            if not view.space.axes:
+                break
+            pending = view.pending
+            for number in view.unpublished[-_MAX_SHADOWED:]:
+                # Another worker is working this one out: from the same trials and seed it comes to the same.
+                pending = np.vstack([pending, self._point(study, view, memory, pending, number)])
+            point = self._point(study, view, memory, pending, trial.number)
+            suggestion = self._decode(view, point)
+            _publish(study, trial, view.space, suggestion)
+            if not _overtaken(study, trial, view, point):
+                break
+        return suggestion
+
+    def _read(
+        self,
+        study: Study,
+        trial: FrozenTrial,
+        search_space: dict[str, BaseDistribution] | None,
+        memory: Memory | None,
+    ) -> _View:
+        others = [t for t in study.get_trials(deepcopy=False) if t.number != trial.number]
+        done, running = trials_of.finished(others), trials_of.alive(others, datetime.now())
+        space = trials_of.space_of([*done, *running], memory.space if memory else None, search_space)
+        if search_space is not None:
+            # A sampler that fixes parameters (Optuna's PartialFixedSampler) takes them out of the space.
+            fixed = trials_of.latest_distributions(others).keys() - search_space.keys()
+            space = space.only(set(space.names) - fixed)
+        tried = {t.number: _tried(t, space) for t in running}
+        U = space.to_unit([t.params for t in done])
+        return _View(
+            space=space,
+            task=Task(space.encode(U), trials_of.values(done, study.direction), space),
+            U=U,
+            numbers=frozenset(t.number for t in done),
+            pending=space.without_inactive(space.to_unit([params for params in tried.values() if params])),
+            unpublished=tuple(n for n, params in tried.items() if not params and n < trial.number),
+            candidates=None if self.candidates is None else space.snap(space.to_unit(self.candidates)),
+        )
 
     def _point(self, study: Study, view: _View, memory: Memory | None, pending: Array, number: int) -> Array:
+        """The configuration (P,) for a trial."""
         seed = self._study_seed(study) / number
         taken = np.vstack([view.U, pending])
-        candidates = self._candidate_points(view.space)
-        first = self._first_point(view, memory, taken, candidates, seed)
-        if first is not None:
-            return first
+        opening = self._opening(view, memory)
+        if opening is not None and not acquisition.is_taken(opening, taken):
+            return opening
+        if len(view.U) < self.model.n_initial(memory) or np.isfinite(view.task.y).sum() < 2:
+            return _initial(view, taken, (seed / "initial").rng())
         posterior = self._fit(study, view, memory)
         if len(pending):
             posterior = posterior.believe(view.space.encode(pending))
-        if candidates is not None:
-            return acquisition.choose(posterior, view.space, candidates, taken)
+        if view.candidates is not None:
+            return acquisition.choose(posterior, view.space, view.candidates, taken)
         return acquisition.maximise(posterior, view.space, _starts(view), taken, (seed / "acquisition").rng())
 
-    def _first_point(
-        self, view: _View, memory: Memory | None, taken: Array, candidates: Array | None, seed: Seed
-    ) -> Array | None:
-        """A past winner that the model wants tried, or a random point while the task is too young for its model."""
+    def _opening(self, view: _View, memory: Memory | None) -> Array | None:
+        """What the model wants tried before anything else; of candidates, the nearest to it."""
         opening = self.model.opening(view.task, memory)
-        if opening is not None:
-            point = view.space.snap(view.space.to_unit([opening]))[0]
-            if candidates is None and not acquisition.is_taken(view.space, point, taken):
-                return point
-        succeeded = int((~np.isnan(view.task.y)).sum())
-        if len(view.U) >= self.model.n_initial and succeeded >= 2:
+        if opening is None:
             return None
-        pool = candidates if candidates is not None else view.space.sample((seed / "initial").rng(), 256)
-        if candidates is not None:
-            pool = (seed / "initial").rng().permutation(pool)[:256]
-        return pool[0] if not len(taken) or succeeded else _farthest(view.space, pool, taken)
+        point = view.space.snap(view.space.to_unit([opening]))
+        if view.candidates is None:
+            return np.asarray(point[0])
+        return np.asarray(view.candidates[_squared_distances(view.space, view.candidates, point).argmin()])
 
     def _fit(self, study: Study, view: _View, memory: Memory | None) -> Posterior:
         previous = None
-        if self._fitted is not None:
-            task, posterior = self._fitted
-            if _is_prefix(task, view.task):
-                previous = posterior
+        if self._fitted is not None and _is_prefix(self._fitted[0], view.task):
+            previous = self._fitted[1]
         fitted = self.model.fit(view.task, memory, self._study_seed(study) / "fit", previous)
         self._fitted = (view.task, fitted)
         return fitted
 
-    def _candidate_points(self, space: Space) -> Array | None:
-        return None if self.candidates is None else space.snap(space.to_unit(self.candidates))
+    def _decode(self, view: _View, point: Array) -> dict[str, Any]:
+        params = view.space.from_unit(point)
+        if self.candidates is not None and view.candidates is not None:
+            # The candidate itself: decoding would move its numbers by a rounding error.
+            row = np.flatnonzero([np.array_equal(u, point, equal_nan=True) for u in view.candidates])[0]
+            params.update(self.candidates[row])
+        return params
+
+    def _consistent_candidates(self, params: Params) -> list[Params]:
+        """The candidates that have what a trial was given so far."""
+        return [c for c in self.candidates or [] if all(name in c and c[name] == params[name] for name in params)]
 
     def _study_seed(self, study: Study) -> Seed:
         # In-memory studies get random names, and resuming them is impossible anyway.
         return self._seed if self._stream is None else self._seed / study.study_name
 
 
-def _read(
-    study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution] | None, past: Space | None
-) -> _View:
-    others = [t for t in study.get_trials(deepcopy=False) if t.number != trial.number]
-    done = trials_of.finished(others)
-    now = datetime.now()
-    running = [t for t in others if t.state == TrialState.RUNNING and trials_of.alive(t, done, now)]
-    shown = [t for t in (*done, *running) if t.params]
-    for t in shown:
-        for name, distribution in t.distributions.items():
-            trials_of.check_kind(name, distribution)
-    seen = [t.distributions for t in shown]
-    space = learn_space([t.params for t in shown], [*seen, search_space] if search_space else seen, past)
-    if search_space is not None:
-        # A sampler that fixes parameters (optuna.samplers.PartialFixedSampler) takes them out of the search space.
-        fixed = {name for t in shown for name in t.distributions} - search_space.keys()
-        space = space.only(set(space.names) - fixed)
-    published = {t.number: _published(t) for t in running}
-    return _View(
-        space=space,
-        task=trials_of.as_task(space, done, study.direction),
-        U=space.to_unit([t.params for t in done]),
-        pending=space.to_unit([params for params in published.values() if params]),
-        unpublished=tuple(n for n, params in published.items() if not params and n < trial.number),
-    )
+def _initial(view: _View, taken: Array, rng: np.random.Generator) -> Array:
+    """A random point while the task is too young for its model; far from all others while those fail."""
+    if view.candidates is None:
+        pool = view.space.sample(rng, _INITIAL_POOL)
+    else:
+        pool = rng.permutation(view.candidates)
+    if len(taken) and not np.isfinite(view.task.y).any():
+        distance = _squared_distances(view.space, pool, taken).min(axis=1)
+        pool = pool[np.argsort(-distance, kind="stable")]
+    return acquisition.first_free(view.space, pool, taken)
 
 
 def _starts(view: _View) -> Array:
     """The best five configurations so far, from which the acquisition climbs too."""
     order = np.argsort(np.where(np.isnan(view.task.y), np.inf, view.task.y), kind="stable")
-    return view.U[order[:5]]
+    return np.asarray(view.U[order[:5]])
 
 
-def _farthest(space: Space, pool: Array, taken: Array) -> Array:
-    """The point of the pool that is farthest from everything tried: what to do while everything fails."""
-    A, B = space.encode(pool), space.encode(space.snap(taken))
-    distance = ((A[:, None, :] - B[None, :, :]) ** 2).sum(axis=-1).min(axis=1)
-    return np.asarray(pool[int(distance.argmax())])
+def _squared_distances(space: Space, U: Array, V: Array) -> Array:
+    """(len(U), len(V)) between configurations as models see them."""
+    A, B = space.encode(U), space.encode(V)
+    return np.asarray((A**2).sum(axis=1)[:, None] + (B**2).sum(axis=1) - 2 * A @ B.T)
 
 
 def _is_prefix(task: Task, longer: Task) -> bool:
@@ -242,26 +262,38 @@ def _is_prefix(task: Task, longer: Task) -> bool:
     )
 
 
-def _publish(study: Study, trial: FrozenTrial, suggestion: dict[str, Any]) -> None:
+def _publish(study: Study, trial: FrozenTrial, space: Space, suggestion: Params) -> None:
     """Tell other workers what this trial is going to try before its objective asks for it."""
-    text = json.dumps(suggestion, default=str)
-    for i in range(0, len(text), _CHUNK):
-        key = f"{_SUGGESTION}:{i // _CHUNK}"
-        study._storage.set_trial_system_attr(trial._trial_id, key, text[i : i + _CHUNK])
+    # Optuna's internal form is a number for every value, also for a choice that JSON cannot hold.
+    told = {axis.name: float(axis.latest.to_internal_repr(suggestion[axis.name])) for axis in space.axes}
+    study._storage.set_trial_system_attr(trial._trial_id, _SUGGESTION, told)
 
 
-def _published(trial: FrozenTrial) -> dict[str, Any] | None:
-    """What a running trial tries: what it was told, corrected by what its objective has asked for so far."""
-    chunks = []
-    while (key := f"{_SUGGESTION}:{len(chunks)}") in trial.system_attrs:
-        chunks.append(trial.system_attrs[key])
+def _overtaken(study: Study, trial: FrozenTrial, view: _View, point: Array) -> bool:
+    """Whether another worker took the same point since the view was read.
+
+    Both have published by then. The one that has begun keeps the point, else the one with the smaller number.
+    """
+    news = [t for t in study.get_trials(deepcopy=False) if t.number not in view.numbers and t.number != trial.number]
+    first = [t for t in news if t.params or t.number < trial.number]
+    U = view.space.without_inactive(view.space.to_unit([_tried(t, view.space) for t in first]))
+    return acquisition.is_taken(point, U) and not acquisition.is_taken(point, np.vstack([view.U, view.pending]))
+
+
+def _tried(trial: FrozenTrial, space: Space) -> dict[str, Any]:
+    """What a running trial tries: what it was told, unless it was enqueued with or has got something else."""
+    told, fixed = trial.system_attrs.get(_SUGGESTION, {}), trial.system_attrs.get("fixed_params", {})
+    params = {a.name: a.latest.to_external_repr(told[a.name]) for a in space.axes if a.name in told}
+    params |= {a.name: fixed[a.name] for a in space.axes if a.name in fixed and _fits(a.frame, fixed[a.name])}
+    return {**params, **trial.params}
+
+
+def _fits(distribution: BaseDistribution, value: Any) -> bool:
+    """Whether a value is one of a distribution's."""
     try:
-        told = json.loads("".join(chunks)) if chunks else None
-    except json.JSONDecodeError:  # another worker is between two chunks
-        told = None
-    if told is None:
-        return trial.params or None
-    return {**told, **trial.params}
+        return distribution._contains(distribution.to_internal_repr(value))
+    except ValueError:  # not one of the choices
+        return False
 
 
 def _check_single_objective(study: Study) -> None:

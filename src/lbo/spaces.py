@@ -9,6 +9,7 @@ plain Optuna.
 from __future__ import annotations
 
 import importlib
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +17,9 @@ from typing import Any
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
+from lbo.axis import Axis
 from lbo.errors import MissingExtra, SpaceError
+from lbo.searchable import Searchable, distinct, is_list, label, searchable
 
 Params = dict[str, Any]
 ParamDistributions = Mapping[str, Any]
@@ -106,31 +109,44 @@ def rich() -> tuple[Any, list[Params]]:
 
 @dataclass(frozen=True, eq=False)
 class Branch:
-    """One algorithm: the unfitted estimator and its parameters, by Optuna name."""
+    """One algorithm: the parameters that are searched, by Optuna name, and those that are not."""
 
-    estimator: Any
-    distributions: dict[str, BaseDistribution]
+    searched: dict[str, Searchable]
     keys: dict[str, str]  # Optuna name -> the pipeline's name
+    fixed: Params  # the pipeline's name -> the one value that was given
+
+    @property
+    def distributions(self) -> dict[str, BaseDistribution]:
+        return {name: searched.distribution for name, searched in self.searched.items()}
 
 
 @dataclass(frozen=True, eq=False)
 class FlatSpace:
     """Several algorithms under one set of Optuna names; called with a trial, it gives the pipeline's params.
 
-    The choice is named after the step ("model") and its choices after the estimators' classes; a parameter is
+    The choice is named after what the algorithms differ in, the step ("model") or parameter ("kernel"), and
+    its choices after the estimators' classes or the parameter's values. A parameter is
     "<ClassName>__<parameter>", so that two algorithms' `model__alpha` stay two parameters.
     """
 
-    step: str
+    step: str  # the choice; "" where there is only one algorithm, which needs no name
     branches: dict[str, Branch]
 
     @property
     def distributions(self) -> dict[str, BaseDistribution]:
         """Every Optuna parameter, the choice first."""
-        choice: dict[str, BaseDistribution] = {self.step: CategoricalDistribution(tuple(self.branches))}
-        return choice | {
-            name: d for branch in self.branches.values() for name, d in branch.distributions.items()
-        }
+        choice: dict[str, BaseDistribution] = {}
+        if self.step:
+            choice[self.step] = CategoricalDistribution(tuple(self.branches))
+        return choice | {name: d for branch in self.branches.values() for name, d in branch.distributions.items()}
+
+    @property
+    def size(self) -> float:
+        """How many configurations there are; infinity if a parameter is continuous."""
+        return sum(
+            math.prod(Axis(name, d, d).cells or math.inf for name, d in branch.distributions.items())
+            for branch in self.branches.values()
+        )
 
     def __call__(self, trial: optuna.trial.BaseTrial) -> Params:
         """What `set_params` of a clone of the pipeline takes."""
@@ -138,32 +154,44 @@ class FlatSpace:
 
     def suggest(self, trial: optuna.trial.BaseTrial) -> Params:
         """The trial's configuration in Optuna's names: the choice, and the parameters of what was chosen."""
-        chosen = trial.suggest_categorical(self.step, tuple(self.branches))
-        of_chosen = self.branches[chosen].distributions.items()
-        return {self.step: chosen} | {name: suggest(trial, name, d) for name, d in of_chosen}
+        chosen = {}
+        if self.step:
+            chosen[self.step] = trial.suggest_categorical(self.step, tuple(self.branches))
+        of_chosen = self._branch(chosen).distributions.items()
+        return chosen | {name: suggest(trial, name, d) for name, d in of_chosen}
 
     def to_pipeline(self, configuration: Mapping[str, Any]) -> Params:
-        """Optuna's names -> the pipeline's, and a fresh estimator, since `set_params` writes into it."""
-        branch = self.branches[configuration[self.step]]
-        params = {key: configuration[name] for name, key in branch.keys.items()}
-        return {self.step: _sklearn("base").clone(branch.estimator), **params}
+        """Optuna's names -> the pipeline's, with fresh estimators, since `set_params` writes into them."""
+        branch = self._branch(configuration)
+        params = {branch.keys[name]: s.decode(configuration[name]) for name, s in branch.searched.items()}
+        clone = _sklearn("base").clone
+        return {key: clone(value, safe=False) for key, value in (branch.fixed | params).items()}
+
+    def _branch(self, configuration: Mapping[str, Any]) -> Branch:
+        return self.branches[configuration[self.step] if self.step else ""]
 
 
-def flatten(param_distributions: Sequence[ParamDistributions]) -> FlatSpace:
-    """One Optuna space, for define-by-run objectives, out of scikit-learn's list of dicts."""
-    chosen = [_chosen(i, space) for i, space in enumerate(param_distributions)]
-    steps = list(dict.fromkeys(step for step, _ in chosen))
-    if len(steps) != 1:
+def flatten(param_distributions: ParamDistributions | Sequence[ParamDistributions]) -> FlatSpace:
+    """One Optuna space, for define-by-run objectives, out of scikit-learn's dict or list of dicts.
+
+    A list of one value is a setting, not a parameter, and Optuna never hears of it. What tells the dicts of a
+    list apart is the setting that each of them has, estimators before others; dicts without such a setting
+    are "1", "2", ... of a choice called "branch".
+    """
+    given = [param_distributions] if isinstance(param_distributions, Mapping) else list(param_distributions)
+    if not given or not all(isinstance(space, Mapping) for space in given):
         raise SpaceError(
-            f"All algorithms go into the same step of the pipeline, but these go into {steps or 'none'}. "
-            "Give every dict the same key, such as 'model': [estimator]."
+            f"A search space is a dict of parameters or a list of such dicts, one per algorithm, but got "
+            f"{param_distributions!r}."
         )
-    names = _distinct([type(estimator).__name__ for _, estimator in chosen])
-    branches = {
-        name: _branch(name, steps[0], estimator, space)
-        for name, (_, estimator), space in zip(names, chosen, param_distributions, strict=True)
-    }
-    return FlatSpace(steps[0], branches)
+    step = _step(given)
+    if step:
+        names = distinct([label(space[step][0]) for space in given])
+    elif len(given) > 1:
+        step, names = "branch", [str(i + 1) for i in range(len(given))]
+    else:
+        names = [""]
+    return FlatSpace(step, {name: _branch(name, step, space) for name, space in zip(names, given, strict=True)})
 
 
 def suggest(trial: optuna.trial.BaseTrial, name: str, distribution: BaseDistribution) -> Any:
@@ -182,42 +210,27 @@ def suggest(trial: optuna.trial.BaseTrial, name: str, distribution: BaseDistribu
     raise SpaceError(f"Parameter {name!r} needs an Optuna distribution, but has {distribution!r}.")
 
 
-def _chosen(i: int, space: ParamDistributions) -> tuple[str, Any]:
-    """The step that a dict fills, and the estimator it fills it with."""
-    found = [(key, value[0]) for key, value in space.items() if _is_one_estimator(value)]
-    if len(found) != 1:
-        raise SpaceError(
-            f"Each dict names one algorithm, but dict {i} with keys {list(space)} names {len(found)}. Give "
-            "it one entry such as 'model': [LogisticRegression()]."
-        )
-    return found[0]
+def _step(given: Sequence[ParamDistributions]) -> str:
+    """The setting that tells algorithms apart; "" if there is none."""
+    shared = [key for key in given[0] if all(_is_setting(space.get(key)) for space in given)]
+    with_estimators = [key for key in shared if all(hasattr(space[key][0], "get_params") for space in given)]
+    differing = [key for key in shared if len({label(space[key][0]) for space in given}) == len(given) > 1]
+    return next(iter(with_estimators or differing), "")
 
 
-def _is_one_estimator(value: Any) -> bool:
-    return isinstance(value, list | tuple) and len(value) == 1 and hasattr(value[0], "get_params")
+def _is_setting(values: Any) -> bool:
+    return is_list(values) and len(values) == 1
 
 
-def _branch(name: str, step: str, estimator: Any, space: ParamDistributions) -> Branch:
-    keys = {f"{name}__{key.removeprefix(f'{step}__')}": key for key in space if key != step}
-    return Branch(estimator, {flat: _distribution(key, space[key]) for flat, key in keys.items()}, keys)
-
-
-def _distribution(key: str, value: Any) -> BaseDistribution:
-    if isinstance(value, BaseDistribution):
-        return value
-    plain = (bool, int, float, str, type(None))
-    if isinstance(value, list | tuple) and value and all(isinstance(v, plain) for v in value):
-        return CategoricalDistribution(value)
-    raise SpaceError(
-        f"A parameter is searched over an Optuna distribution or a list of plain values, but {key!r} has "
-        f"{value!r}. Use for example FloatDistribution(1e-3, 10, log=True) or ['l1', 'l2']."
-    )
-
-
-def _distinct(names: Sequence[str]) -> list[str]:
-    """Names with a number added to repeats: the same class may come twice, with two ranges."""
-    return [name if names[:i].count(name) == 0 else f"{name}{names[:i].count(name) + 1}"
-            for i, name in enumerate(names)]  # fmt: skip
+def _branch(name: str, step: str, space: ParamDistributions) -> Branch:
+    prefix = f"{name}__" if name else ""
+    searched, keys = {}, {}
+    for key, values in space.items():
+        if not _is_setting(values):
+            parameter = searchable(key, values)
+            flat = f"{prefix}{key.removeprefix(f'{step}__')}{parameter.suffix}"
+            searched[flat], keys[flat] = parameter, key
+    return Branch(searched, keys, {key: values[0] for key, values in space.items() if _is_setting(values)})
 
 
 def _sklearn(module: str) -> Any:

@@ -1,64 +1,49 @@
 """Stream: the tasks of one name in one Optuna storage, and the memory that is derived from their trials.
 
-A task is a study tagged with its stream. Beside the tasks stands one more study, the stream's shelf, which has no
-trials: its direction is the stream's, and its system attributes hold the newest memory.
-
-    lbo:memory:SLOT:i   chunk i of the text in slot "a" or "b"
-    lbo:memory          the marker, written last: which slot, how many chunks, their checksum
-
-A new memory goes into the slot that the marker does not name, so whoever reads meanwhile, or after a crash, still
-finds the old one whole. There is no lock: a memory is a function of the trials, and two workers write the same.
+A task is a study that is tagged with its stream. Trials are the truth; memory is a function of them, kept on the
+stream's shelf for the task that is being run, and derived again wherever it is missing, damaged or out of date.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-import logging
 import threading
-import warnings
+import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import optuna
-from optuna.storages import BaseStorage, RDBStorage, RetryHeartbeatStaleTrialCallback
+from optuna.distributions import BaseDistribution
+from optuna.storages import BaseStorage
 from optuna.study import Study, StudyDirection
-from optuna.trial import TrialState
 
-from lbo.consolidate import fold
-from lbo.errors import MemoryDamaged, StreamError
+from lbo.consolidate import belongs, fold
+from lbo.errors import MemoryDamaged, SpaceError, StreamError
 from lbo.memory import Memory
 from lbo.models import default_model, from_settings
-from lbo.models.base import Model, settings
+from lbo.models.base import Model
 from lbo.sampler import LBOSampler
+from lbo.shelf import PLACE, Folded, Shelf, Shelved
+from lbo.storage import open_storage
 
 DEFAULT_STORAGE = "sqlite:///lbo.db"
-SHELF = ":memory:"  # the shelf's place in the stream, where tasks have their names
-CHUNK = 60_000  # characters; MySQL's TEXT holds 65,535
-_FINISHED = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
-_MAX_NAME = 500  # Optuna's study names are cut off at 512 characters
-
-logger = logging.getLogger(__name__)
+_TAG = "lbo:task"  # system attribute of a task's study: stream, task and position
+_RESUMED = "lbo:resumed"  # the same, of one that was asked again when it was not the newest any more
+LOOK_BACK = 50  # tasks that are looked at for trials gained since they were folded in; see `_unchanged`
+_MAX_NAME = 500  # Optuna's study names have at most 512 characters
+_UNPRINTABLE = ("Cc", "Cs", "Zl", "Zp")  # control characters, halves of pairs, separators of lines and paragraphs
 
 
 @dataclass(frozen=True)
-class _TaskStudy:
+class _Task:
     """A task as the storage lists it."""
 
     study_id: int
     study_name: str
-    task: str
-    position: tuple[int, int]
-
-
-@dataclass(frozen=True)
-class _Shelved:
-    """A stored memory, the tasks it is made of, and the task it was made for."""
-
-    memory: Memory | None
-    covers: tuple[tuple[int, int], ...]  # (study id, finished trials) of each task folded in, in order
-    made_for: int | None
+    name: str
+    position: int  # workers that start two tasks at once may give both the same
+    resumed: bool
 
 
 class Stream:
@@ -80,14 +65,18 @@ class Stream:
             raise StreamError(f"A stream's name has no slash, but got {name!r}. Use another character.")
         self.name = name
         self._storage = open_storage(storage)
-        self._pinned: dict[tuple[int, str], Memory | None] = {}
-        self._lock = threading.Lock()
+        self._shelf = Shelf(name, self._storage)
+        self._forget_pinned()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_lock": None, "_pinned": {}}
+        return {**self.__dict__, "_lock": None, "_pinned": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _lock=threading.Lock())
+        self.__dict__.update(state)
+        self._forget_pinned()
+
+    def __repr__(self) -> str:
+        return f"Stream({self.name!r})"
 
     @property
     def storage(self) -> BaseStorage:
@@ -95,9 +84,15 @@ class Stream:
         return self._storage
 
     @property
+    def direction(self) -> str | None:
+        """ "minimize" or "maximize"; None before the first task decides it."""
+        direction = self._shelf.direction()
+        return None if direction is None else direction.name.lower()
+
+    @property
     def tasks(self) -> list[str]:
         """Names of the tasks, oldest first."""
-        return [task.task for task in self._list()]
+        return [task.name for task in self._list()]
 
     def study(
         self,
@@ -117,22 +112,19 @@ class Stream:
             model: one of `lbo.models`; None for the default.
             pruner: as in `optuna.create_study`.
         """
-        _check_name("task", task)
-        if task == SHELF:
-            raise StreamError(f"A task cannot be called {SHELF!r}: that is where the memory lives. Use another name.")
-        if len(self.name) + len(task) + 1 > _MAX_NAME:
+        self._check_task_name(task)
+        directions = [self._direction(task, direction)]
+        study_name, position = self._place(task)
+        optuna.create_study(study_name=study_name, storage=self._storage, directions=directions, load_if_exists=True)
+        study = _TaskStudy(
+            study_name, self._storage, sampler=LBOSampler(stream=self, model=model, seed=seed), pruner=pruner
+        )
+        if study.directions != directions:
             raise StreamError(
-                f"Stream and task name together have at most {_MAX_NAME - 1} characters, "
-                f"but these have {len(self.name) + len(task)}. Use shorter names."
+                f"A task has its stream's direction, {_named(directions)}, but there is a study {study_name!r} "
+                f"already, with {_named(study.directions)}. Use another task name."
             )
-        wanted = self._direction(task, direction)
-        study_name = self._existing_name(task) or f"{self.name}/{task}"
-        sampler = LBOSampler(stream=self, model=model, seed=seed)
-        study = optuna.create_study(
-            study_name=study_name, storage=self._storage, sampler=sampler, pruner=pruner,
-            direction=wanted, load_if_exists=True,
-        )  # fmt: skip
-        self._tag(study._study_id, task)
+        self._tag(study._study_id, task, position)
         return study
 
     def memory(self, model: Model | None = None) -> Memory:
@@ -141,43 +133,37 @@ class Stream:
         Args:
             model: whose memory; None for that of the stored memory, or the default model's.
         """
-        shelved = self._read_shelf()
-        if model is None:
-            stored = shelved.memory if shelved else None
-            model = from_settings(stored.model) if stored else default_model()
-        memory, _ = self._fold(self._list(), model, shelved)
-        if memory is None:
-            raise StreamError(
-                f"Stream {self.name!r} has no task with two finished trials yet, so there is nothing to remember. "
-                f"Run stream.study(...).optimize(...) first."
-            )
-        return memory
+        shelved = self._shelf.read()
+        model = model or _model_of(shelved) or default_model()
+        return self._fold(self._list(), model, shelved).memory or Memory.empty(model)
 
     def forget(self, task: str) -> None:
         """Delete a task's study and everything that memory has of it."""
-        found = next((t for t in self._list() if t.task == task), None)
+        found = self._find(task)
         if found is None:
-            known = ", ".join(repr(t) for t in self.tasks) or "none"
+            known = ", ".join(repr(name) for name in self.tasks) or "none"
             raise StreamError(f"Stream {self.name!r} has no task {task!r}; its tasks are: {known}.")
-        shelved = self._read_shelf()
-        self._clear_shelf()  # first, so that a crash in between cannot leave a memory of a forgotten task
+        model = _model_of(self._shelf.read())
+        # Before, so that a crash in between leaves no memory of it; after, for a worker that wrote one in between.
+        self._shelf.clear(mentioning=found.study_id)
         optuna.delete_study(study_name=found.study_name, storage=self._storage)
-        self._pinned.clear()
-        if shelved is not None and shelved.memory is not None:
-            self.rebuild(from_settings(shelved.memory.model))
+        self._shelf.clear(mentioning=found.study_id)
+        self._forget_pinned()
+        if not self._list():
+            self._shelf.remove()
+        elif model is not None:
+            self._restore(model)
 
     def rebuild(self, model: Model | None = None) -> None:
-        """Derive the stored memory from the trials again."""
-        if model is None:
-            shelved = self._read_shelf()
-            stored = shelved.memory if shelved else None
-            model = from_settings(stored.model) if stored else default_model()
-        self._clear_shelf()
-        self._pinned.clear()
-        tasks = self._list()
-        if tasks:
-            memory, covers = self._fold(tasks[:-1], model, None)
-            self._write_shelf(_Shelved(memory, covers, tasks[-1].study_id))
+        """Derive the stored memory from the trials again.
+
+        Args:
+            model: as in `memory`.
+        """
+        model = model or _model_of(self._shelf.read()) or default_model()
+        self._shelf.clear()
+        self._forget_pinned()
+        self._restore(model)
 
     def adopt(self, *study_names: str, storage: str | BaseStorage | None = None) -> None:
         """Take existing Optuna studies into the stream, in the order given, after the tasks it has.
@@ -187,213 +173,276 @@ class Stream:
             storage: where they are, if that is not the stream's storage: they are copied then.
         """
         source = self._storage if storage is None else open_storage(storage)
-        studies = [self._check_adoptable(name, source) for name in study_names]
-        newest = max((s._study_id for s in self._storage.get_all_studies()), default=0)
-        for i, study in enumerate(studies):
-            if storage is not None:
-                copy = f"{self.name}/{study.study_name}"
-                optuna.copy_study(
-                    from_study_name=study.study_name, from_storage=source, to_storage=self._storage, to_study_name=copy
-                )
-                study_id = self._storage.get_study_id_from_name(copy)
-            else:
-                study_id = study._study_id
-            self._storage.set_study_system_attr(study_id, "lbo:position", [newest, i + 1])
-            self._tag(study_id, study.study_name)
+        tasks = self._list()
+        names = [task.name for task in tasks]
+        studies = [self._load(study_name, source) for study_name in study_names]
+        for study in studies:
+            self._check_adoptable(study, studies[0].direction, names, source)
+            names.append(self._adopted_name(study))
+        for position, study in enumerate(studies, start=_next_position(tasks)):
+            task = self._adopted_name(study)
+            self._direction(task, study.direction)
+            copy = study if source is self._storage else self._copy(study, f"{self.name}/{task}")
+            self._tag(copy._study_id, task, position)
 
-    def memory_for(self, study: Study) -> Memory | None:
-        """The memory of all tasks before this study's, which its sampler asks with. Pinned once a process has it."""
-        model: Model = study.sampler.model if isinstance(study.sampler, LBOSampler) else default_model()
-        key = (study._study_id, json.dumps(dict(settings(model)), sort_keys=True))
+    def memory_for(self, study: Study, model: Model | None = None) -> Memory | None:
+        """The memory of all tasks before a study's, which its sampler asks with; the same for as long as it runs.
+
+        A study that is no task of this stream has all its tasks before it, and leaves no trace here.
+        """
+        if model is None:
+            model = study.sampler.model if isinstance(study.sampler, LBOSampler) else default_model()
         with self._lock:
-            if key not in self._pinned:
-                self._pinned[key] = self._prepare(study._study_id, model)
-            return self._pinned[key]
+            pinned = self._pinned.get(study)
+            if pinned is None or pinned[0] != model:
+                pinned = self._pinned[study] = (model, self._prepare(study, model))
+            return pinned[1]
+
+    def _forget_pinned(self) -> None:
+        self._lock = threading.Lock()
+        self._pinned: WeakKeyDictionary[Study, tuple[Model, Memory | None]] = WeakKeyDictionary()
 
     # Deriving
 
-    def _prepare(self, study_id: int, model: Model) -> Memory | None:
-        shelved = self._read_shelf()
-        if shelved is not None and shelved.made_for == study_id and _belongs(shelved.memory, model):
-            return shelved.memory
+    def _prepare(self, study: Study, model: Model) -> Memory | None:
+        here = self._has(study)
+        if here and (ready := self._made_for(study, model)):
+            return ready.memory
+        shelved = self._shelf.read()
         tasks = self._list()
-        ids = [t.study_id for t in tasks]
-        if study_id not in ids:
-            return None  # created by hand, without a tag: a task of no stream
-        before = tasks[: ids.index(study_id)]
-        memory, covers = self._fold(before, model, shelved)
-        if study_id == ids[-1]:
-            self._write_shelf(_Shelved(memory, covers, study_id))
-        return memory
+        ids = [task.study_id for task in tasks]
+        if not here or study._study_id not in ids:
+            return self._fold(tasks, model, shelved).memory
+        before = tasks[: ids.index(study._study_id)]
+        folded = self._fold(before, model, shelved)
+        if study._study_id != ids[-1]:
+            self._storage.set_study_system_attr(study._study_id, _RESUMED, True)
+            return folded.memory
+        return self._publish(replace(folded, made_for=study._study_id), study, model)
 
-    def _fold(
-        self, tasks: Sequence[_TaskStudy], model: Model, shelved: _Shelved | None
-    ) -> tuple[Memory | None, tuple[tuple[int, int], ...]]:
-        """Memory after these tasks, starting from the stored one if it is made of the first of them."""
-        now = tuple((t.study_id, self._storage.get_n_trials(t.study_id, _FINISHED)) for t in tasks)
-        memory, done = None, 0
-        if shelved is not None and _belongs(shelved.memory, model) and shelved.covers == now[: len(shelved.covers)]:
-            memory, done = shelved.memory, len(shelved.covers)
-        for task in tasks[done:]:
+    def _publish(self, new: Shelved, study: Study, model: Model) -> Memory | None:
+        """Put a memory on the shelf, unless another worker was faster: then theirs is used here too."""
+        if ready := self._made_for(study, model):
+            return ready.memory
+        self._shelf.write(new)
+        left = {task.study_id for task in self._list()}
+        gone = [task.study_id for task in new.covers if task.study_id not in left]
+        if not gone:
+            return new.memory
+        for study_id in gone:  # forgotten while it was being folded in
+            self._shelf.clear(mentioning=study_id)
+        return self._prepare(study, model)
+
+    def _made_for(self, study: Study, model: Model) -> Shelved | None:
+        made = self._shelf.read(made_for=study._study_id)
+        return next((shelved for shelved in made if belongs(shelved.memory, model)), None)
+
+    def _restore(self, model: Model) -> None:
+        """Put the memory for the newest task on the shelf."""
+        tasks = self._list()
+        if tasks:
+            folded = self._fold(tasks[:-1], model, self._shelf.read())
+            self._shelf.write(replace(folded, made_for=tasks[-1].study_id))
+
+    def _fold(self, tasks: Sequence[_Task], model: Model, shelved: Sequence[Shelved]) -> Shelved:
+        """Memory after these tasks, starting from the stored one that has most of them."""
+        usable = (s for s in shelved if belongs(s.memory, model) and self._unchanged(s.covers, tasks))
+        start = next(usable, Shelved(None))
+        memory, covers = start.memory, list(start.covers)
+        for task in tasks[len(covers) :]:
             trials = self._storage.get_all_trials(task.study_id, deepcopy=False)
             direction = self._storage.get_study_directions(task.study_id)[0]
-            memory = fold(memory, self.name, task.task, trials, direction, model)
-        return memory, now
+            try:
+                memory = fold(memory, self.name, task.name, trials, direction, model)
+            except SpaceError as error:
+                raise StreamError(
+                    f"Task {task.name!r} does not fit the tasks before it in stream {self.name!r}. {error} "
+                    f"To go on without it: stream.forget({task.name!r})."
+                ) from error
+            finished = sum(trial.state.is_finished() for trial in trials)
+            covers.append(Folded(task.study_id, finished, len(trials) - finished))
+        return Shelved(memory, tuple(covers))
 
-    # Storing
+    def _unchanged(self, covers: Sequence[Folded], tasks: Sequence[_Task]) -> bool:
+        """Whether a memory is made of the first of these tasks as they are now.
 
-    def _shelf_name(self) -> str:
-        return f"{self.name}/{SHELF}"
+        Looking at a thousand tasks would take a second, so those far back count as over unless `study` resumed them.
+        """
+        if [folded.study_id for folded in covers] != [task.study_id for task in tasks[: len(covers)]]:
+            return False
+        recent = len(covers) - LOOK_BACK
+        looked_at = [f for i, (f, task) in enumerate(zip(covers, tasks, strict=False)) if i >= recent or task.resumed]
+        return not any(self._gained(folded) for folded in looked_at)
 
-    def _shelf_id(self) -> int | None:
-        try:
-            return self._storage.get_study_id_from_name(self._shelf_name())
+    def _gained(self, folded: Folded) -> bool:
+        """Whether a task has finished trials that it did not have when it was folded in."""
+        if folded.unfinished:
+            trials = self._storage.get_all_trials(folded.study_id, deepcopy=False)
+            return sum(trial.state.is_finished() for trial in trials) != folded.finished
+        try:  # numbers run from 0 without gaps
+            self._storage.get_trial_id_from_study_id_trial_number(folded.study_id, folded.finished)
         except KeyError:
-            return None
-
-    def _read_shelf(self) -> _Shelved | None:
-        """The stored memory; None if there is none, or if it is damaged, which is logged and mended by deriving it."""
-        shelf = self._shelf_id()
-        if shelf is None:
-            return None
-        attributes = self._storage.get_study_system_attrs(shelf)
-        marker = attributes.get("lbo:memory")
-        if marker is None:
-            return None
-        try:
-            return _unpack(marker, attributes)
-        except MemoryDamaged as damage:
-            logger.warning("Stream %r: %s. It is derived again from the trials.", self.name, damage)
-            return None
-
-    def _write_shelf(self, shelved: _Shelved) -> None:
-        shelf = self._shelf_id()
-        assert shelf is not None, "a stream with tasks has a shelf"
-        current = self._storage.get_study_system_attrs(shelf).get("lbo:memory")
-        slot = "b" if isinstance(current, dict) and current.get("slot") == "a" else "a"
-        marker, chunks = _pack(slot, shelved)
-        for key, chunk in chunks.items():
-            self._storage.set_study_system_attr(shelf, key, chunk)
-        self._storage.set_study_system_attr(shelf, "lbo:memory", marker)
-
-    def _clear_shelf(self) -> None:
-        shelf = self._shelf_id()
-        if shelf is None:
-            return
-        attributes = self._storage.get_study_system_attrs(shelf)
-        self._storage.set_study_system_attr(shelf, "lbo:memory", None)
-        for key in attributes:
-            if key.startswith("lbo:memory:"):
-                self._storage.set_study_system_attr(shelf, key, "")
+            return False
+        return True
 
     # Tasks
 
-    def _list(self) -> list[_TaskStudy]:
+    def _list(self) -> list[_Task]:
         tasks = [
-            _TaskStudy(
-                s._study_id, s.study_name, s.system_attrs["lbo:task"],
-                tuple(s.system_attrs.get("lbo:position", (s._study_id, 0))),
+            _Task(
+                study_id=study._study_id,
+                study_name=study.study_name,
+                name=study.system_attrs[_TAG]["task"],
+                position=study.system_attrs[_TAG]["position"],
+                resumed=_RESUMED in study.system_attrs,
             )
-            for s in self._storage.get_all_studies()
-            if s.system_attrs.get("lbo:stream") == self.name and "lbo:task" in s.system_attrs
-        ]  # fmt: skip
-        return sorted(tasks, key=lambda t: t.position)
+            for study in self._studies()
+            if study.system_attrs.get(_TAG, {}).get("stream") == self.name
+        ]
+        return sorted(tasks, key=lambda task: (task.position, task.study_id))
 
-    def _existing_name(self, task: str) -> str | None:
-        """The study that is this task; an adopted one keeps the name it came with."""
-        return next((t.study_name for t in self._list() if t.task == task), None)
+    def _studies(self) -> list[optuna.study._frozen.FrozenStudy]:
+        try:
+            return self._storage.get_all_studies()
+        except (ValueError, optuna.exceptions.StorageInternalError):
+            self._shelf.read()  # which mends it, if it is this shelf that cannot be read
+            return self._storage.get_all_studies()
 
-    def _tag(self, study_id: int, task: str) -> None:
-        attributes = self._storage.get_study_system_attrs(study_id)
-        for key, value in (("lbo:task", task), ("lbo:stream", self.name)):
-            if attributes.get(key) != value:
-                self._storage.set_study_system_attr(study_id, key, value)
+    def _find(self, task: str) -> _Task | None:
+        return next((found for found in self._list() if found.name == task), None)
+
+    def _has(self, study: Study) -> bool:
+        """Whether a study is in this storage."""
+        try:
+            return self._storage.get_study_id_from_name(study.study_name) == study._study_id
+        except KeyError:
+            return False
+
+    def _place(self, task: str) -> tuple[str, int]:
+        """The name of the study that is this task, or will be, and the position it gets if it has none."""
+        usual = f"{self.name}/{task}"
+        try:
+            study_id = self._storage.get_study_id_from_name(usual)
+            if _TAG in self._storage.get_study_system_attrs(study_id):
+                return usual, 0
+        except KeyError:
+            pass
+        tasks = self._list()
+        adopted = next((found for found in tasks if found.name == task), None)  # it keeps the name it came with
+        return adopted.study_name if adopted else usual, _next_position(tasks)
+
+    def _tag(self, study_id: int, task: str, position: int) -> None:
+        """Make a study a task of the stream, unless it is one."""
+        tag = self._storage.get_study_system_attrs(study_id).get(_TAG)
+        if tag is None:
+            # A database may give a deleted study's number to a new one, of which what is shelved knows nothing.
+            self._shelf.clear(mentioning=study_id)
+            tag = {"stream": self.name, "task": task, "position": position}
+            self._storage.set_study_system_attr(study_id, _TAG, tag)
+        if tag["stream"] != self.name:
+            raise StreamError(f"A study is a task of one stream, but this one belongs to {tag['stream']!r} already.")
+
+    def _check_task_name(self, task: str) -> None:
+        _check_name("task", task)
+        if task == PLACE:
+            raise StreamError(f"A task cannot be called {PLACE!r}: that is where the memory lives. Use another name.")
+        if len(self.name) + len(task) >= _MAX_NAME:
+            raise StreamError(
+                f"Names of stream and task together have fewer than {_MAX_NAME} characters, "
+                f"but these have {len(self.name) + len(task)}. Use shorter names."
+            )
 
     def _direction(self, task: str, direction: str | StudyDirection | None) -> StudyDirection:
-        """The stream's direction, which the first task decides by creating the shelf."""
         wanted = None if direction is None else _as_direction(direction)
-        shelf = self._shelf_id()
-        if shelf is None:
-            study = optuna.create_study(
-                study_name=self._shelf_name(), storage=self._storage,
-                direction=wanted or StudyDirection.MINIMIZE, load_if_exists=True,
-            )  # fmt: skip
-            shelf = study._study_id
-        has = self._storage.get_study_directions(shelf)[0]
+        has = self._shelf.direction() or self._shelf.put_up(wanted or StudyDirection.MINIMIZE)
         if wanted is not None and wanted != has:
             raise StreamError(
-                f"direction of stream {self.name!r} is {has.name.lower()!r}, but study {task!r} asked for "
-                f"{wanted.name.lower()!r}. Use another stream name, or pass direction={has.name.lower()!r}."
+                f"direction of stream {self.name!r} is {_named([has])}, but study {task!r} asked for "
+                f"{_named([wanted])}. Use another stream name, or pass direction={_named([has])}."
             )
         return has
 
-    def _check_adoptable(self, name: str, source: BaseStorage) -> Study:
+    # Adopting
+
+    def _load(self, study_name: str, source: BaseStorage) -> Study:
         try:
-            study = optuna.load_study(study_name=name, storage=source)
+            study = optuna.load_study(study_name=study_name, storage=source)
         except KeyError:
-            raise StreamError(f"There is no study {name!r} in that storage to adopt.") from None
+            raise StreamError(f"There is no study {study_name!r} in that storage to adopt.") from None
         if len(study.directions) != 1:
-            raise StreamError(f"A task has one objective, but study {name!r} has {len(study.directions)}.")
-        self._direction(name, study.direction)
-        if name in self.tasks:
-            raise StreamError(f"Stream {self.name!r} has a task {name!r} already. Rename one, or use another stream.")
+            raise StreamError(
+                f"A task has one objective, but {study_name!r} has {len(study.directions)}. It cannot be adopted."
+            )
         return study
 
+    def _adopted_name(self, study: Study) -> str:
+        """What a study is called as a task: what it was called as one elsewhere, or its own name."""
+        tag = study._storage.get_study_system_attrs(study._study_id).get(_TAG)
+        return str(tag["task"]) if tag else study.study_name.removeprefix(f"{self.name}/")
 
-def open_storage(storage: str | BaseStorage) -> BaseStorage:
-    """An Optuna storage; from a URL with heartbeats, so that trials of killed processes are found and run again."""
-    if not isinstance(storage, str):
-        return optuna.storages.get_storage(storage)
-    options: dict[str, Any] = {}
-    if storage.startswith("sqlite"):
-        # Workers on one file wait for each other's writes; Python's own five seconds are too few for eight of them.
-        options = {"engine_kwargs": {"connect_args": {"timeout": 120}}}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        rdb = RDBStorage(
-            storage,
-            heartbeat_interval=60,
-            heartbeat_stale_trial_callback=RetryHeartbeatStaleTrialCallback(max_retry=1),
-            **options,
-        )
-    return optuna.storages.get_storage(rdb)
+    def _check_adoptable(
+        self, study: Study, direction: StudyDirection, taken: Sequence[str], source: BaseStorage
+    ) -> None:
+        task = self._adopted_name(study)
+        if study.study_name.endswith(f"/{PLACE}"):
+            raise StreamError(f"{study.study_name!r} is a stream's memory and not a study to adopt.")
+        self._check_task_name(task)
+        if task in taken:
+            raise StreamError(
+                f"Stream {self.name!r} has a task {task!r} already. Adopt a study once, or into another stream."
+            )
+        tag = study._storage.get_study_system_attrs(study._study_id).get(_TAG)
+        if tag and source is self._storage:
+            raise StreamError(
+                f"A study is a task of one stream, but {study.study_name!r} belongs to {tag['stream']!r}."
+            )
+        if study.direction != direction:
+            raise StreamError(
+                f"Tasks of a stream have one direction, but {study.study_name!r} has {_named(study.directions)} "
+                f"and the first one {_named([direction])}. Adopt them into two streams."
+            )
+
+    def _copy(self, study: Study, name: str) -> Study:
+        """A study's finished trials in this storage; nobody here is going to finish the others."""
+        try:
+            copy = optuna.create_study(study_name=name, storage=self._storage, direction=study.direction)
+        except optuna.exceptions.DuplicatedStudyError:
+            raise StreamError(f"There is a study {name!r} in the stream's storage already.") from None
+        for key, value in study.user_attrs.items():
+            copy.set_user_attr(key, value)
+        copy.add_trials([trial for trial in study.get_trials(deepcopy=False) if trial.state.is_finished()])
+        return copy
+
+
+class _TaskStudy(Study):
+    """A study that does not warn, when it is asked outside `optimize`, that heartbeats are sent only inside."""
+
+    def ask(self, fixed_distributions: dict[str, BaseDistribution] | None = None) -> optuna.Trial:
+        local = self._thread_local
+        was, local.in_optimize_loop = local.in_optimize_loop, True
+        try:
+            return super().ask(fixed_distributions)
+        finally:
+            local.in_optimize_loop = was
 
 
 def streams(storage: str | BaseStorage = DEFAULT_STORAGE) -> list[str]:
     """Names of the streams in a storage."""
-    found = {s.system_attrs.get("lbo:stream") for s in open_storage(storage).get_all_studies()}
-    return sorted(name for name in found if name is not None)
+    tags = (study.system_attrs.get(_TAG) for study in open_storage(storage).get_all_studies())
+    return sorted({tag["stream"] for tag in tags if tag})
 
 
-def _belongs(memory: Memory | None, model: Model) -> bool:
-    return memory is None or dict(memory.model) == json.loads(json.dumps(dict(settings(model))))
-
-
-def _pack(slot: str, shelved: _Shelved) -> tuple[dict[str, Any], dict[str, str]]:
-    header = json.dumps({"covers": shelved.covers, "made_for": shelved.made_for}, separators=(",", ":"))
-    text = header + "\n" + (shelved.memory.to_bytes().decode() if shelved.memory else "")
-    parts = [text[i : i + CHUNK] for i in range(0, len(text), CHUNK)]
-    marker = {"slot": slot, "chunks": len(parts), "sha256": hashlib.sha256(text.encode()).hexdigest()}
-    return marker, {f"lbo:memory:{slot}:{i}": part for i, part in enumerate(parts)}
-
-
-def _unpack(marker: Any, attributes: dict[str, Any]) -> _Shelved:
+def _model_of(shelved: Sequence[Shelved]) -> Model | None:
+    """The model of the newest stored memory; None if there is none, or none that this version of lbo has."""
+    memory = next((s.memory for s in shelved if s.memory is not None), None)
     try:
-        keys = [f"lbo:memory:{marker['slot']}:{i}" for i in range(int(marker["chunks"]))]
-        text = "".join(attributes[key] for key in keys)
-        sha256 = marker["sha256"]
-    except (KeyError, TypeError, ValueError) as error:
-        raise MemoryDamaged(f"the stored memory is incomplete ({type(error).__name__}: {error})") from error
-    if hashlib.sha256(text.encode()).hexdigest() != sha256:
-        raise MemoryDamaged("the stored memory does not have the checksum it was written with")
-    header, _, body = text.partition("\n")
-    try:
-        fields = json.loads(header)
-        covers = tuple((int(study), int(n)) for study, n in fields["covers"])
-        made_for = None if fields["made_for"] is None else int(fields["made_for"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise MemoryDamaged(f"the stored memory has a header that does not read ({error})") from error
-    return _Shelved(Memory.from_bytes(body.encode()) if body else None, covers, made_for)
+        return from_settings(memory.model) if memory else None
+    except (MemoryDamaged, TypeError):
+        return None
+
+
+def _next_position(tasks: Sequence[_Task]) -> int:
+    return max((task.position for task in tasks), default=0) + 1
 
 
 def _as_direction(direction: str | StudyDirection) -> StudyDirection:
@@ -404,10 +453,16 @@ def _as_direction(direction: str | StudyDirection) -> StudyDirection:
     return StudyDirection[direction.upper()]
 
 
+def _named(directions: Sequence[StudyDirection]) -> str:
+    return ", ".join(repr(direction.name.lower()) for direction in directions)
+
+
 def _check_name(kind: str, name: str) -> None:
     if not isinstance(name, str) or not name.strip():
         raise StreamError(f"A {kind} needs a name that is not empty, but got {name!r}.")
-    if any(not c.isprintable() for c in name):
-        raise StreamError(f"A {kind}'s name has printable characters only, but got {name!r}. Take out line breaks.")
     if len(name) >= _MAX_NAME:
-        raise StreamError(f"A {kind}'s name has fewer than {_MAX_NAME} characters, but this has {len(name)}.")
+        raise StreamError(
+            f"A {kind}'s name has fewer than {_MAX_NAME} characters, but this has {len(name)}: {name[:20]!r}..."
+        )
+    if any(unicodedata.category(c) in _UNPRINTABLE for c in name):
+        raise StreamError(f"A {kind}'s name has no line breaks or control characters, but got {name!r}.")

@@ -96,9 +96,7 @@ def load(name: str) -> Cohort:
     recipe = RECIPES[name]
     frame = recipe.read()
     frame = frame[frame[recipe.year].between(*recipe.span)]
-    features = [
-        c for c in frame.columns if c not in {recipe.year, recipe.followup, recipe.event, *recipe.dropped}
-    ]
+    features = [c for c in frame.columns if c not in {recipe.year, recipe.followup, recipe.event, *recipe.dropped}]
     return _cohort(name, frame[features], frame[recipe.year], frame[recipe.followup], frame[recipe.event],
                    recipe.horizon)  # fmt: skip
 
@@ -116,9 +114,7 @@ def from_file(
     features  columns to predict from, all others by default; leave out what is known only after the outcome
     """
     frame = _read_file(Path(path))
-    columns = (
-        [c for c in frame.columns if c not in (time, followup, event)] if features is None else list(features)
-    )
+    columns = [c for c in frame.columns if c not in (time, followup, event)] if features is None else list(features)
     _check_columns(path, frame, [time, followup, event, *columns])
     if not horizon > 0:
         raise DataError(f"The horizon is a positive length of follow-up, but is {horizon!r}.")
@@ -349,9 +345,7 @@ def _quasi_random(flat: spaces.FlatSpace, name: str, n: int, seed: int) -> list[
 
     axes = [Axis(parameter, d, d) for parameter, d in flat.branches[name].distributions.items()]
     U = qmc.Halton(len(axes), rng=(Seed(seed) / name).rng()).random(n)
-    return [
-        {flat.step: name} | {axis.name: axis.from_unit(x) for axis, x in zip(axes, u, strict=True)} for u in U
-    ]
+    return [{flat.step: name} | {axis.name: axis.from_unit(x) for axis, x in zip(axes, u, strict=True)} for u in U]
 
 
 def _loss(window: Window, configuration: dict[str, Any]) -> float:
@@ -389,9 +383,7 @@ def _transplant() -> pd.DataFrame:
     """The liver waiting list; who died or withdrew while waiting is known never to be transplanted."""
     frame = _rdataset("transplant")
     never = frame["event"].isin(["death", "withdraw"])
-    return frame.assign(
-        futime=frame["futime"].where(~never, np.inf), event=(frame["event"] == "ltx").astype(int)
-    )
+    return frame.assign(futime=frame["futime"].where(~never, np.inf), event=(frame["event"] == "ltx").astype(int))
 
 
 RECIPES: dict[str, Recipe] = {

