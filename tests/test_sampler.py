@@ -299,20 +299,22 @@ def test_of_two_workers_that_come_to_the_same_point_one_gives_way(monkeypatch: p
 
     study = bump_study()
     study.optimize(objective, n_trials=6)
-    first, second = study.ask(), study.ask()
-    publish = lbo.sampler._publish
+    slow, publish = study.ask(), lbo.sampler._publish
+    quick = []
 
     def publish_late(*args: Any) -> None:
-        """Between the second worker's reading and publishing, the first one reads, publishes and begins."""
+        """Between the slow worker's reading and publishing, another one reads, publishes and begins."""
         monkeypatch.undo()
-        study.sampler = lbo.LBOSampler(model=Bump(), seed=1)
-        objective(first)
+        with monkeypatch.context() as unseen:
+            unseen.setattr(lbo.trials, "alive", lambda trials, now: [])
+            study.sampler = lbo.LBOSampler(model=Bump(), seed=1)
+            quick.append(study.ask())
+            objective(quick[0])
         publish(*args)
 
     monkeypatch.setattr(lbo.sampler, "_publish", publish_late)
-    monkeypatch.setattr(lbo.trials, "alive", lambda trials, now: [])  # read before the first one was there
-    objective(second)
-    assert first.params != second.params
+    objective(slow)
+    assert slow.params != quick[0].params
 
 
 # Bad input

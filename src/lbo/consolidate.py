@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from optuna.study import StudyDirection
@@ -47,9 +48,18 @@ def fold(
         hyper=lesson.hyper,
         best=_best(done, y, direction),
     )
-    records = (*memory.records, record) if memory else (record,)
+    records = (*_without(memory.records, lesson.replaced), record) if memory else (record,)
     # As storage will give it back, so that the worker that made it goes on with what the others read.
     return Memory.from_bytes(Memory(settings(model), space, records, lesson.arrays).to_bytes())
+
+
+def _without(records: Sequence[Record], network: int | None) -> list[Record]:
+    """Records whose gates to a network that is there no more are shut."""
+    if network is None:
+        return list(records)
+    return [
+        replace(r, gates=tuple(0.0 if m == network else gate for m, gate in enumerate(r.gates))) for r in records
+    ]
 
 
 def belongs(memory: Memory | None, model: Model) -> bool:

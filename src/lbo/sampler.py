@@ -38,9 +38,9 @@ class _View:
     space: Space
     task: Task  # finished trials
     U: Array  # (N, P) their unit coordinates
-    numbers: frozenset[int]  # and their numbers
     pending: Array  # (R, P) running trials whose suggestion is known
     unpublished: tuple[int, ...]  # numbers of running trials whose suggestion is not known yet
+    settled: frozenset[int]  # numbers of the other trials of which there will be no news
     candidates: Array | None  # (C, P) what may be chosen from, if not the whole space
 
 
@@ -141,7 +141,8 @@ class LBOSampler(BaseSampler):
             if not view.space.axes:
                 break
             pending = view.pending
-            for number in view.unpublished[-_MAX_SHADOWED:]:
+            earlier = [number for number in view.unpublished if number < trial.number]
+            for number in earlier[-_MAX_SHADOWED:]:
                 # Another worker is working this one out: from the same trials and seed it comes to the same.
                 pending = np.vstack([pending, self._point(study, view, memory, pending, number)])
             point = self._point(study, view, memory, pending, trial.number)
@@ -166,14 +167,15 @@ class LBOSampler(BaseSampler):
             fixed = trials_of.latest_distributions(others).keys() - search_space.keys()
             space = space.only(set(space.names) - fixed)
         tried = {t.number: _tried(t, space) for t in running}
+        unpublished = tuple(number for number, params in tried.items() if not params)
         U = space.to_unit([t.params for t in done])
         return _View(
             space=space,
             task=Task(space.encode(U), trials_of.values(done, study.direction), space),
             U=U,
-            numbers=frozenset(t.number for t in done),
             pending=space.without_inactive(space.to_unit([params for params in tried.values() if params])),
-            unpublished=tuple(n for n, params in tried.items() if not params and n < trial.number),
+            unpublished=unpublished,
+            settled=frozenset(t.number for t in others if t.state != TrialState.WAITING).difference(tried),
             candidates=None if self.candidates is None else space.snap(space.to_unit(self.candidates)),
         )
 
@@ -215,8 +217,8 @@ class LBOSampler(BaseSampler):
         params = view.space.from_unit(point)
         if self.candidates is not None and view.candidates is not None:
             # The candidate itself: decoding would move its numbers by a rounding error.
-            row = np.flatnonzero([np.array_equal(u, point, equal_nan=True) for u in view.candidates])[0]
-            params.update(self.candidates[row])
+            same = (view.candidates == point) | (np.isnan(view.candidates) & np.isnan(point))
+            params.update(self.candidates[int(same.all(axis=1).argmax())])
         return params
 
     def _consistent_candidates(self, params: Params) -> list[Params]:
@@ -274,8 +276,8 @@ def _overtaken(study: Study, trial: FrozenTrial, view: _View, point: Array) -> b
 
     Both have published by then. The one that has begun keeps the point, else the one with the smaller number.
     """
-    news = [t for t in study.get_trials(deepcopy=False) if t.number not in view.numbers and t.number != trial.number]
-    first = [t for t in news if t.params or t.number < trial.number]
+    others = [t for t in study.get_trials(deepcopy=False) if t.number != trial.number]
+    first = [t for t in others if t.number not in view.settled and (t.params or t.number < trial.number)]
     U = view.space.without_inactive(view.space.to_unit([_tried(t, view.space) for t in first]))
     return acquisition.is_taken(point, U) and not acquisition.is_taken(point, np.vstack([view.U, view.pending]))
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lbo.maths import Array, linalg, matern
 
@@ -62,7 +63,7 @@ def cov(g: Prepared, X1: Array, X2: Array) -> Array:
     return np.asarray(matern.kernel(X1, X2, ell, v) - k1 @ g.Q @ k2.T)
 
 
-def telling(X: Array, ell: Array, first: Array, count: int) -> Array:
+def telling(X: Array, ell: Array, first: NDArray[np.intp], count: int) -> NDArray[np.intp]:
     """Indices of at most `count` rows of X: `first`, then each time the row that those before predict worst.
 
     That is a pivoted Cholesky of the kernel matrix, stopped where the rest says nothing new.
@@ -82,7 +83,7 @@ def telling(X: Array, ell: Array, first: Array, count: int) -> Array:
         K_diag = np.maximum(K_diag - L[:, j] ** 2, 0.0)
         K_diag[pivot] = 0.0
         chosen.append(pivot)
-    return np.array(chosen, dtype=int)
+    return np.array(chosen, dtype=np.intp)
 
 
 def keep(Z: Array, u: Array, S: Array, ell: Array, v: float) -> Latent:

@@ -88,7 +88,8 @@ class Lifelong:
         far = np.flatnonzero(np.linalg.norm(X[:, None] - task.X, axis=-1).min(axis=1) > APART)
         if not len(far):
             return None
-        return winners[far[int(families.expected(families.recall(task.space, memory), X[far]).argmin())]]
+        promise = families.expected(families.recall(task.space, memory), X[far])
+        return winners[int(far[promise.argmin()])]
 
     def fit(self, task: Task, memory: Memory | None, seed: Seed, previous: Posterior | None) -> LifelongPosterior:
         past = families.recall(task.space, memory)
@@ -244,7 +245,7 @@ class LifelongPosterior:
 
     def mean(self, X: Array) -> Array:
         """Of f, in units of z."""
-        return np.exp(self.log_w) @ np.array([predict(c, X)[0] for c in self.components])
+        return np.asarray(np.exp(self.log_w) @ np.array([predict(c, X)[0] for c in self.components]))
 
     def believe(self, X: Array) -> LifelongPosterior:
         X_all, z_all = np.vstack([self.X, X]), np.append(self.z, self.mean(X))
