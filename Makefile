@@ -32,14 +32,15 @@ demo: $(VENV)/installed-all ## see it work, in a minute or two
 reproduce: $(VENV)/installed-all ## the paper's figures and tables (ARGS=... goes to `lbo reproduce`)
 	$(BIN)/lbo reproduce $(ARGS)
 
-bench: $(VENV)/installed-bench ## speed and peers, side by side
-	$(BIN)/python -m benchmarks.speed $(ARGS)
+bench: $(VENV)/installed-bench ## speed of an ask beside other samplers, and growth with the number of tasks
+	$(BIN)/python benchmarks/latency.py $(ARGS)
+	$(BIN)/python benchmarks/growth.py
 
-scoreboard: $(VENV)/installed-bench ## sample efficiency against every rival
-	$(BIN)/python -m benchmarks.scoreboard $(ARGS)
+scoreboard: $(VENV)/installed-dev ## sample efficiency against every rival, and whether it reaches its targets
+	$(BIN)/python -m lbo.experiments.scoreboard $(ARGS)
 
-soak: $(VENV)/installed-bench ## a thousand tasks in one stream
-	$(BIN)/python -m benchmarks.soak $(ARGS)
+soak: $(VENV)/installed-dev ## hundreds of killed processes, flipped bytes and simultaneous workers
+	$(BIN)/python tests/soak.py $(ARGS)
 
 docs: $(VENV)/installed-docs ## build the documentation into site/
 	$(BIN)/mkdocs build --strict

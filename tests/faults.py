@@ -59,7 +59,7 @@ def kill_and_resume(directory: Path, seed: int) -> dict:
     shutil.copy(database, copy)
     _derived_memory_is_the_stored_one(lbo.Stream("s", f"sqlite:///{copy}"))
 
-    _age_heartbeats(database)
+    beating = _age_heartbeats(database)
     _join(_start(_run_stream, url))
     stream = lbo.Stream("s", url)
     assert stream.tasks == list(TASKS)
@@ -70,8 +70,7 @@ def kill_and_resume(directory: Path, seed: int) -> dict:
         assert sum(t.state == TrialState.COMPLETE for t in trials) >= N_TRIALS
         assert alive(trials, datetime.now() + timedelta(hours=2)) == []
         retried += sum("failed_trial" in t.system_attrs for t in trials)
-    with_heartbeat = [t for task, t in dead if _state(stream, task, t) == TrialState.FAIL]
-    assert retried == len(with_heartbeat)
+    assert retried == sum(t._trial_id in beating for _, t in dead)
     _derived_memory_is_the_stored_one(stream)
     where = f"task {list(before)[-1]}" if before else "before the first task"
     return {"killed in": where, "dead trials": len(dead), "run again": retried}
@@ -109,11 +108,13 @@ def _statements(directory: Path) -> int:
     return next(counter) - 5  # heartbeats vary
 
 
-def _age_heartbeats(database: Path) -> None:
-    """As if everything so far had happened an hour ago: what is running is dead."""
+def _age_heartbeats(database: Path) -> set[int]:
+    """As if everything so far had happened an hour ago: what is running is dead. The trials that had a heartbeat."""
     with sqlite3.connect(database) as connection:
         connection.execute("update trial_heartbeats set heartbeat = datetime(heartbeat, '-1 hour')")
+        beating = {row[0] for row in connection.execute("select trial_id from trial_heartbeats")}
     connection.close()
+    return beating
 
 
 def _nothing_lost(before, after) -> None:
@@ -122,10 +123,6 @@ def _nothing_lost(before, after) -> None:
             assert (old.number, old.state, old.params, old.values) == (new.number, new.state, new.params, new.values)
     assert len(after) >= len(before)
     assert [t.number for t in after] == list(range(len(after)))
-
-
-def _state(stream, task, trial):
-    return stream.study(task, model=MODEL).trials[trial.number].state
 
 
 def _derived_memory_is_the_stored_one(stream) -> None:
@@ -169,42 +166,71 @@ def _join_in(url: str, barrier, n_trials: int) -> None:
 
 
 def restart(postgres, url: str, directory: Path, seed: int, n_trials: int = 25) -> dict:
-    """Stop PostgreSQL under a running study, start it again two seconds later, and go on."""
+    """Stop PostgreSQL at a random moment of a running study, start it again two seconds later, and go on."""
     log = directory / "told.txt"
     log.unlink(missing_ok=True)
     lbo.Stream("s", url).study("a", model=MODEL)
-    worker = _start(_log_trials, url, n_trials, log)
-    while not log.exists() or len(log.read_text().splitlines()) < 3:
-        assert worker.is_alive()
-        time.sleep(0.01)
+    worker = _start(_log_trials, url, n_trials, log, _slow)
+    _wait(worker, lambda: log.exists() and len(log.read_text().splitlines()) >= 3)
     time.sleep(random.Random(seed).uniform(0, 0.3))
     postgres.stop()
     time.sleep(2)
     postgres.start()
     worker.join(120)
+    return _outcome(worker, url, log, n_trials)
+
+
+def restart_while_idle(postgres, url: str, directory: Path, n_trials: int = 4) -> dict:
+    """The same while an objective is evaluated, which is most of a study's life; its value comes before the server."""
+    log, inside, go = (directory / name for name in ("told.txt", "inside", "go"))
+
+    def waits(trial):
+        if trial.number == 2:
+            inside.touch()
+            while not go.exists():
+                time.sleep(0.01)
+        return objective(trial)
+
+    lbo.Stream("s", url).study("a", model=MODEL)
+    worker = _start(_log_trials, url, n_trials, log, waits)
+    _wait(worker, inside.exists)
+    postgres.stop()
+    go.touch()
+    time.sleep(2)
+    postgres.start()
+    worker.join(120)
+    return _outcome(worker, url, log, n_trials)
+
+
+def _outcome(worker, url: str, log: Path, n_trials: int) -> dict:
     error = _error(worker)
     assert error is None or "StorageInternalError" in error, error
     told = dict(line.split() for line in log.read_text().splitlines())
     study = lbo.Stream("s", url).study("a", seed=0, model=MODEL)
     kept = {str(t.number): repr(t.value) for t in study.trials if t.state == TrialState.COMPLETE}
     assert told.items() <= kept.items()
-    if error is None:
-        assert len(kept) == n_trials
+    assert error is not None or len(kept) == n_trials
     study.optimize(objective, n_trials=1)
     return {"outcome": "went on" if error is None else "clear error", "trials kept": len(kept)}
 
 
-def _log_trials(url: str, n_trials: int, log: Path) -> None:
+def _log_trials(url: str, n_trials: int, log: Path, objective) -> None:
     def note(study, trial):
         with log.open("a") as file:
             file.write(f"{trial.number} {trial.value!r}\n")
 
-    def slow(trial):
-        time.sleep(0.05)
-        return objective(trial)
+    lbo.Stream("s", url).study("a", seed=0, model=MODEL).optimize(objective, n_trials=n_trials, callbacks=[note])
 
-    study = lbo.Stream("s", url).study("a", seed=0, model=MODEL)
-    study.optimize(slow, n_trials=n_trials, callbacks=[note])
+
+def _slow(trial):
+    time.sleep(0.05)
+    return objective(trial)
+
+
+def _wait(worker, condition) -> None:
+    while not condition():
+        assert worker.is_alive()
+        time.sleep(0.01)
 
 
 # Damaged bytes

@@ -122,12 +122,7 @@ def test_streams_of_an_empty_storage(ram):
     assert "There are no streams" in invoke("streams", "--storage", url)
 
 
-def test_the_demo_runs():
-    output = invoke("demo", "--trials", "6")
-    assert re.search(r"Best value [\d.]+ after 6 trials; the minimum is 0.397887", output)
-
-
 def test_help_names_every_command():
     output = invoke("--help")
-    for name in ["streams", "show", "forget", "rebuild", "adopt", "demo", "--version"]:
+    for name in ["streams", "show", "forget", "rebuild", "adopt", "tune", "demo", "--version"]:
         assert name in output

@@ -120,6 +120,7 @@ DAMAGED = {
     "arrays that are a list": changed(arrays=[]),
     "an array without a shape": changed(arrays={"W": {"float32": ""}}),
     "a negative shape": with_array(shape=[-2, -3]),
+    "a side to guess": with_array(shape=[-1, 3]),
     "a shape of text": with_array(shape="23"),
     "a shape of fractions": with_array(shape=[2.0, 3.0]),
     "a shape too large": with_array(shape=[2, 4]),

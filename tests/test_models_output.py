@@ -70,6 +70,7 @@ def test_warping_draws_in_the_bad_half_only():
     y = np.array([0.0, 1.0, 2.0, 1000.0, 1e6])
     out = warped(y, 1.0)
     np.testing.assert_allclose(out.to_z(y), [-1, -0.5, 0, np.log1p(499), np.log1p(499_999)])
+    np.testing.assert_allclose(out.to_user(out.to_z(y)), y, atol=1e-9)
 
 
 @BOTH
@@ -100,3 +101,10 @@ def test_small_differences_of_large_values_keep_their_digits():
     y = 1e9 + np.array([0.0, 1.0, 2.0, 3.0]) * 1e-3
     z = Output(1e9, 1e-3, False).to_z(y)
     np.testing.assert_allclose(z, (y - 1e9) / 1e-3, rtol=1e-12)
+
+
+@BOTH
+def test_values_at_the_ends_of_what_doubles_hold_are_no_exception(fitted):
+    y = np.array([-1.5e308, -1.5e308, 1.5e308, 0.0])
+    out = fitted(y, 1.0)
+    np.testing.assert_allclose(out.to_user(out.to_z(y)), y, rtol=1e-9, atol=1e295)

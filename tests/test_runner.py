@@ -180,6 +180,12 @@ def alive(pid):
     return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
 
 
+def test_a_worker_that_finds_other_code_refuses_to_work(tmp_path):
+    [unit] = small(tmp_path, "SGP").units()
+    with pytest.raises(runner.CodeChanged):
+        runner._run_in_worker(replace(unit, fingerprint="of yesterday"))
+
+
 # --- fairness ---
 
 
@@ -194,7 +200,7 @@ def played(tmp_path, method, sequence, trials):
 
 @pytest.mark.parametrize("method", EVERYBODY, ids=lambda method: method.name)
 def test_every_method_begins_with_the_same_five_points_unless_it_opens_with_its_memory(tmp_path, method):
-    unit = runner.Unit(BraninSequence(0.05, 2), METHODS["Random"], 0, 5, 0, tmp_path)
+    unit = runner.make_unit(BraninSequence(0.05, 2), METHODS["Random"], 0, 5, 0, tmp_path)
     shared = [unit.initial(task, problem, 5) for task, problem in enumerate(unit.problems())]
     rows = played(tmp_path, method, BraninSequence(0.05, 2), 5)
     points = [[json.loads(at) for t, _, _, at in rows if t == task] for task in (0, 1)]
@@ -271,7 +277,7 @@ def test_the_runner_makes_the_trials_that_a_user_of_the_public_face_would(tmp_pa
 
     method, sequence = METHODS[name], BraninSequence(0.05, 2)
     rows = played(tmp_path, method, sequence, 8)
-    unit = runner.Unit(sequence, method, 0, 8, 0, tmp_path)
+    unit = runner.make_unit(sequence, method, 0, 8, 0, tmp_path)
     stream = lbo.Stream(f"{sequence.name} 0", storage=optuna.storages.InMemoryStorage())
     for task, problem in enumerate(unit.problems()):
         seed = unit.sampler_seed(task)

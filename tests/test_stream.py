@@ -110,9 +110,11 @@ def test_memory_is_of_every_task_and_equals_a_rebuilt_one(storage):
     memory = stream.memory(MODEL)
     assert memory.tasks == stream.tasks
     assert memory.sharing.shape == (3, 3)
+    on_shelf = stored(stream)[0].memory
+    assert on_shelf.tasks == ["a", "b"]
     stream.rebuild(MODEL)
+    assert stored(stream)[0].memory == on_shelf
     assert stream.memory(MODEL) == memory
-    assert stored(stream)[0].memory.tasks == ["a", "b"]
 
 
 def test_trials_gained_later_are_folded_in_by_the_next_task(storage):

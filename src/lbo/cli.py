@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 
 import lbo
+from lbo import commands
 from lbo.errors import LboError, StreamError
 from lbo.stream import DEFAULT_STORAGE, Stream, streams
 
@@ -109,15 +110,8 @@ def _adopt(
     print(f"Stream {stream!r} has {len(adopting.tasks)} tasks now: {', '.join(adopting.tasks)}.")
 
 
-@app.command("demo")
-def _demo(
-    trials: Annotated[int, typer.Option(min=1, help="How many trials.")] = 30,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same trials.")] = 0,
-) -> None:
-    """See it work."""
-    from lbo.demo import run
-
-    run(Console(), trials, seed)
+app.command("tune")(commands.tune)
+app.command("demo")(commands.demo)
 
 
 def _existing(name: str, storage: str) -> Stream:

@@ -57,9 +57,7 @@ def _without(records: Sequence[Record], network: int | None) -> list[Record]:
     """Records whose gates to a network that is there no more are shut."""
     if network is None:
         return list(records)
-    return [
-        replace(r, gates=tuple(0.0 if m == network else gate for m, gate in enumerate(r.gates))) for r in records
-    ]
+    return [replace(r, gates=tuple(0.0 if m == network else gate for m, gate in enumerate(r.gates))) for r in records]
 
 
 def belongs(memory: Memory | None, model: Model) -> bool:

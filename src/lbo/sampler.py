@@ -28,6 +28,8 @@ Params = Mapping[str, Any]
 _SUGGESTION = "lbo:suggestion"  # system attribute: what a running trial was told to try, in Optuna's internal form
 _MAX_SHADOWED = 8  # running trials of other workers whose suggestion is worked out when it is not stored yet
 _ATTEMPTS = 3  # at a point that no other worker has taken in the meantime
+SHARING = "lbo:sharing"  # user attribute of a trial: what its suggestion leaned on
+_STARTS = 5  # of each kind
 _INITIAL_POOL = 256  # random points of which a young task tries one
 
 
@@ -149,6 +151,7 @@ class LBOSampler(BaseSampler):
             suggestion = self._decode(view, point)
             _publish(study, trial, view.space, suggestion)
             if not _overtaken(study, trial, view, point):
+                self._explain(study, trial, view, point)
                 break
         return suggestion
 
@@ -193,7 +196,7 @@ class LBOSampler(BaseSampler):
             posterior = posterior.believe(view.space.encode(pending))
         if view.candidates is not None:
             return acquisition.choose(posterior, view.space, view.candidates, taken)
-        return acquisition.maximise(posterior, view.space, _starts(view), taken, (seed / "acquisition").rng())
+        return acquisition.maximise(posterior, view.space, _starts(view, memory), taken, (seed / "acquisition").rng())
 
     def _opening(self, view: _View, memory: Memory | None) -> Array | None:
         """What the model wants tried before anything else; of candidates, the nearest to it."""
@@ -221,6 +224,14 @@ class LBOSampler(BaseSampler):
             params.update(self.candidates[int(same.all(axis=1).argmax())])
         return params
 
+    def _explain(self, study: Study, trial: FrozenTrial, view: _View, point: Array) -> None:
+        """Note with the trial what its suggestion leaned on, if a posterior made it."""
+        if self._stream is not None and self._fitted is not None and self._fitted[0] is view.task:
+            sharing = self._fitted[1].sharing(view.space.encode(point[None])[0])
+            if sharing:
+                leaned = {name: round(share, 4) for name, share in sharing.items()}
+                study._storage.set_trial_user_attr(trial._trial_id, SHARING, leaned)
+
     def _consistent_candidates(self, params: Params) -> list[Params]:
         """The candidates that have what a trial was given so far."""
         return [c for c in self.candidates or [] if all(name in c and c[name] == params[name] for name in params)]
@@ -242,10 +253,11 @@ def _initial(view: _View, taken: Array, rng: np.random.Generator) -> Array:
     return acquisition.first_free(view.space, pool, taken)
 
 
-def _starts(view: _View) -> Array:
-    """The best five configurations so far, from which the acquisition climbs too."""
+def _starts(view: _View, memory: Memory | None) -> Array:
+    """The best configurations so far and those of the latest tasks, from which the acquisition climbs too."""
     order = np.argsort(np.where(np.isnan(view.task.y), np.inf, view.task.y), kind="stable")
-    return np.asarray(view.U[order[:5]])
+    winners = [record.best[0][0] for record in memory.records[-_STARTS:]] if memory else []
+    return np.vstack([view.U[order[:_STARTS]], view.space.snap(view.space.to_unit(winners))])
 
 
 def _squared_distances(space: Space, U: Array, V: Array) -> Array:

@@ -10,9 +10,8 @@ import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from numbers import Integral
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from optuna.distributions import CategoricalDistribution
@@ -28,10 +27,12 @@ from lbo.stream import DEFAULT_STORAGE, Stream
 
 try:
     from joblib import effective_n_jobs
+    from sklearn.base import is_classifier
     from sklearn.exceptions import FitFailedWarning
     from sklearn.model_selection import check_cv
     from sklearn.model_selection._search import BaseSearchCV
     from sklearn.utils._param_validation import Interval
+    from sklearn.utils.metadata_routing import get_routing_for_object
     from sklearn.utils.validation import _num_samples
 except ImportError as error:
     raise MissingExtra("scikit-learn", "sklearn") from error
@@ -44,11 +45,26 @@ SEARCH = "lbo:search"  # user attribute of a study: what its scores depend on
 _ALL_FAILED = "fits failed.\nIt is very likely that your model is misconfigured"  # scikit-learn's words
 
 
-class _Begun(NamedTuple):
-    """A fit under way."""
+class _SameFolds:
+    """A splitter that splits once, so that every configuration gets the same folds, also of one that shuffles."""
 
-    rows: int
-    cv: Any  # every configuration gets the same folds, also from a splitter that shuffles anew at each call
+    def __init__(self, cv: Any, rows: int) -> None:
+        self.rows = rows
+        self.n_splits = 0
+        self.splits: list[Any] | None = None
+        self._cv = cv
+
+    def get_metadata_routing(self) -> Any:
+        return get_routing_for_object(self._cv)
+
+    def get_n_splits(self, *args: Any, **params: Any) -> int:  # which `fit` calls before it searches
+        self.n_splits = int(self._cv.get_n_splits(*args, **params))
+        return self.n_splits
+
+    def split(self, X: Any, y: Any = None, **params: Any) -> list[Any]:
+        if self.splits is None:
+            self.splits = list(self._cv.split(X, y, **params))
+        return self.splits
 
 
 class LifelongSearchCV(BaseSearchCV):
@@ -83,8 +99,8 @@ class LifelongSearchCV(BaseSearchCV):
         study_: its Optuna study.
     """
 
+    cv: Any
     verbose: int
-    n_splits_: int
 
     _parameter_constraints: dict[str, Any] = {  # noqa: RUF012 (scikit-learn's form)
         **BaseSearchCV._parameter_constraints,
@@ -143,37 +159,41 @@ class LifelongSearchCV(BaseSearchCV):
     def study_(self) -> Study:
         return Stream(self.stream, self.storage).study(self.task_, direction="maximize", model=self.model)
 
-    # scikit-learn's hooks, in the order in which `fit` calls them
-
-    def _check_input_parameters(self, X: Any, y: Any, split_params: Any) -> None:
-        super()._check_input_parameters(X, y, split_params)
-        splits = list(self._checked_cv_orig.split(X, y, **split_params))
-        self._begun = _Begun(int(_num_samples(X)), check_cv(splits))
-
-    def _run_search(self, evaluate_candidates: Callable[..., dict[str, Any]]) -> None:
+    def fit(self, X: Any, y: Any = None, **params: Any) -> LifelongSearchCV:
+        """Search, and refit the best configuration: as in scikit-learn."""
+        cv = self.cv
+        folds = _SameFolds(check_cv(cv, y, classifier=is_classifier(self.estimator)), int(_num_samples(X)))
+        self.cv = folds
         try:
-            space = flatten(self.param_distributions)
-            study = self._begin(space)
-            results = self._search(study, space, partial(evaluate_candidates, cv=self._begun.cv))
+            super().fit(X, y, **params)
         finally:
-            del self._begun
-        example = results["folds"][-self.n_splits_ :]
+            self.cv = cv
+            folds.splits = None  # as long as the data, and scikit-learn 1.9 keeps the splitter
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        state: dict[str, Any] = super().__getstate__()
+        if not isinstance(self.cv, _SameFolds):
+            return state
+        # A fit is under way, and scikit-learn sends the search along with every fold: without what workers have no use
+        # for and only this process may be able to hold or to reach.
+        return {name: value for name, value in state.items() if name not in ("callbacks", "cv", "storage")}
+
+    # scikit-learn's hooks
+
+    def _run_search(self, evaluate_candidates: Evaluate) -> None:
+        space = flatten(self.param_distributions)
+        study = self._begin(space)
+        results = self._search(study, space, evaluate_candidates)
+        example = results["folds"][-self.cv.n_splits :]
         rows = self._rows(study, space, example) or [(_best_params(study, space), example)]
         params, folds = zip(*rows, strict=True)
         results.clear()  # in place, since `fit` takes this very dict for cv_results_
-        results.update(super()._format_results(list(params), self.n_splits_, [fold for row in folds for fold in row]))
+        results.update(super()._format_results(list(params), self.cv.n_splits, [fold for row in folds for fold in row]))
 
     def _format_results(self, candidate_params: Any, n_splits: int, out: list[Fold], more_results: Any = None) -> Any:
         """What `evaluate_candidates` returns: scores as they came. `_run_search` puts them in form, once."""
         return {"folds": out}
-
-    def __getstate__(self) -> dict[str, Any]:
-        state: dict[str, Any] = super().__getstate__()
-        if "_begun" in state:
-            # scikit-learn sends the search along with every fold; workers have no use for what only its own process
-            # may be able to hold or to reach.
-            return {name: value for name, value in state.items() if name not in ("_begun", "callbacks", "storage")}
-        return state
 
     # Searching
 
@@ -202,8 +222,8 @@ class LifelongSearchCV(BaseSearchCV):
 
     def _at_once(self) -> int:
         """As many configurations as keep every job busy: the fewer, the more is known when the next is chosen."""
-        jobs: int = effective_n_jobs(self.n_jobs)
-        return math.ceil(jobs / max(1, self.n_splits_))
+        jobs, folds = int(effective_n_jobs(self.n_jobs)), max(1, int(self.cv.n_splits))
+        return math.ceil(jobs / folds)
 
     def _evaluate(
         self, study: Study, asked: list[tuple[Trial, Params]], evaluate: Evaluate
@@ -223,8 +243,8 @@ class LifelongSearchCV(BaseSearchCV):
         """The folds of each of the last n configurations; none if all of them failed."""
         if evaluated is None:
             return [[]] * n
-        last = evaluated["folds"][-n * self.n_splits_ :]
-        return [last[i * self.n_splits_ : (i + 1) * self.n_splits_] for i in range(n)]
+        last = evaluated["folds"][-n * self.cv.n_splits :]
+        return [last[i * self.cv.n_splits : (i + 1) * self.cv.n_splits] for i in range(n)]
 
     def _tell(self, study: Study, trial: Trial, folds: list[Fold]) -> None:
         value = math.nan
@@ -269,7 +289,7 @@ class LifelongSearchCV(BaseSearchCV):
 
     def _check_same_search(self, study: Study, space: FlatSpace) -> None:
         """Scores of one task can be compared; a task that was begun otherwise is somebody else's or out of date."""
-        now = {"rows": self._begun.rows, "folds": self.n_splits_, "scoring": _scoring_text(self.scoring)}
+        now = {"rows": self.cv.rows, "folds": self.cv.n_splits, "scoring": _scoring_text(self.scoring)}
         before = study.user_attrs.get(SEARCH)
         if before is None:
             study.set_user_attr(SEARCH, now)

@@ -10,7 +10,9 @@ import threading
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import optuna
@@ -21,11 +23,14 @@ from optuna.study import Study, StudyDirection
 from lbo.consolidate import belongs, fold
 from lbo.errors import MemoryDamaged, SpaceError, StreamError
 from lbo.memory import Memory
-from lbo.models import default_model, from_settings
+from lbo.models import Lifelong, default_model, from_settings
 from lbo.models.base import Model
 from lbo.sampler import LBOSampler
 from lbo.shelf import PLACE, Folded, Shelf, Shelved
 from lbo.storage import open_storage
+
+if TYPE_CHECKING:
+    from lbo.advice import Advice
 
 DEFAULT_STORAGE = "sqlite:///lbo.db"
 _TAG = "lbo:task"  # system attribute of a task's study: stream, task and position
@@ -136,6 +141,32 @@ class Stream:
         shelved = self._shelf.read()
         model = model or _model_of(shelved) or default_model()
         return self._fold(self._list(), model, shelved).memory or Memory.empty(model)
+
+    def advice(self, task: str, *, threshold: float | None = None) -> Advice:
+        """Whether to keep the configuration of the task before, to retune, or to stop.
+
+        Args:
+            task: one of the stream's, or a new name for the task that comes next.
+            threshold: the smallest gain that counts, in the objective's units; None for a tenth of how far values lie
+                apart in this stream.
+        """
+        from lbo.advice import Known, advise
+
+        self._check_task_name(task)
+        tasks, shelved = self._list(), self._shelf.read()
+        here = next((i for i, known in enumerate(tasks) if known.name == task), len(tasks))
+        stored = _model_of(shelved)
+        model = stored if isinstance(stored, Lifelong) else Lifelong()
+        memory = self._fold(tasks[:here], model, shelved).memory
+        trials = self._storage.get_all_trials(tasks[here].study_id, deepcopy=False) if here < len(tasks) else []
+        known = Known(trials, self._shelf.direction() or StudyDirection.MINIMIZE, memory)
+        return advise(task, known, threshold=threshold, model=model)
+
+    def report(self, path: str | PathLike[str]) -> Path:
+        """Write the stream's report, one HTML file that needs no network; returns where."""
+        from lbo.report import write
+
+        return write(self, path)
 
     def forget(self, task: str) -> None:
         """Delete a task's study and everything that memory has of it."""
@@ -407,7 +438,10 @@ class Stream:
         try:
             copy = optuna.create_study(study_name=name, storage=self._storage, direction=study.direction)
         except optuna.exceptions.DuplicatedStudyError:
-            raise StreamError(f"There is a study {name!r} in the stream's storage already.") from None
+            raise StreamError(
+                f"There is a study {name!r} in the stream's storage already. If an adoption that was cut short "
+                f"has left it there, delete it with optuna.delete_study."
+            ) from None
         for key, value in study.user_attrs.items():
             copy.set_user_attr(key, value)
         copy.add_trials([trial for trial in study.get_trials(deepcopy=False) if trial.state.is_finished()])

@@ -21,12 +21,8 @@ from optuna.samplers import BaseSampler, GPSampler, TPESampler
 
 import lbo
 from lbo.errors import LboError
-from lbo.models.ablr import ABLR
+from lbo.models import ABLR, DNGO, MTGP, NN, SGP, Lifelong, Paper, WinnersSGP
 from lbo.models.base import Model, settings
-from lbo.models.dngo import DNGO, NN
-from lbo.models.gp import MTGP, SGP, WinnersSGP
-from lbo.models.lifelong import Lifelong
-from lbo.models.paper import Paper
 
 INITIAL = 5  # random points, the same for every method
 ALPHAS = (0.1, 0.5, 1.0, 2.0, 3.0)

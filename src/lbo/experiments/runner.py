@@ -31,6 +31,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from threadpoolctl import threadpool_limits
 
 import lbo
+from lbo.errors import LboError
 from lbo.experiments import sequences
 from lbo.experiments.methods import Method
 from lbo.experiments.problems import At, Problem, Step, as_int
@@ -43,6 +44,10 @@ TRIAL_COLUMNS = ("sequence", "method", "repetition", "task", "trial", "value", "
 SECONDS_COLUMNS = ("sequence", "method", "repetition", "task", "trial", "seconds")
 _counts: Any = None  # a worker's queue of trials made, set when it starts
 TASK_COLUMNS = ("sequence", "repetition", "task", "name", "minimum", "std", "spread")
+
+
+class CodeChanged(LboError):
+    """Processes of one run found different code on disk."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +63,7 @@ class Plan:
 
     def units(self) -> list[Unit]:
         """All units, in the order of the merged files."""
-        return [Unit(sequence, method, repetition, self.trials, self.seed, self.out)
+        return [make_unit(sequence, method, repetition, self.trials, self.seed, self.out)
                 for sequence in self.sequences for method in self.methods
                 for repetition in range(self.repeats)]  # fmt: skip
 
@@ -73,18 +78,13 @@ class Unit:
     trials: int
     seed: int
     out: Path
+    fingerprint: str
 
     @property
     def path(self) -> Path:
         """The file of its trials."""
         folder = self.out / "units" / self.sequence.name / self.method.name.replace(" ", "-")
-        return folder / f"{self.repetition}-{self.fingerprint()}.csv"
-
-    def fingerprint(self) -> str:
-        """Of everything that the trials depend on."""
-        record = {"format": FORMAT, "sequence": sequences.settings(self.sequence), "method": self.method.settings(),
-                  "repetition": self.repetition, "trials": self.trials, "seed": self.seed}  # fmt: skip
-        return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()[:12]
+        return folder / f"{self.repetition}-{self.fingerprint}.csv"
 
     def problems(self) -> list[Problem]:
         return self.sequence.tasks(tasks_seed(self.seed, self.repetition))
@@ -95,6 +95,14 @@ class Unit:
 
     def sampler_seed(self, task: int) -> int:
         return as_int(Seed(self.seed) / "sampler" / self.sequence.name / self.repetition / task)
+
+
+def make_unit(sequence: TaskSequence, method: Method, repetition: int, trials: int, seed: int, out: Path) -> Unit:
+    """A unit with the fingerprint of everything that its trials depend on, the code of today among it."""
+    record = {"format": FORMAT, "sequence": sequences.settings(sequence), "method": method.settings(),
+              "repetition": repetition, "trials": trials, "seed": seed}  # fmt: skip
+    fingerprint = hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()[:12]
+    return Unit(sequence, method, repetition, trials, seed, out, fingerprint)
 
 
 def tasks_seed(seed: int, repetition: int) -> Seed:
@@ -309,6 +317,8 @@ def _die_with_parent() -> None:
 
 
 def _run_in_worker(unit: Unit) -> None:
+    if make_unit(unit.sequence, unit.method, unit.repetition, unit.trials, unit.seed, unit.out) != unit:
+        raise CodeChanged(f"The code of {unit.method.name} changed while this run was starting. Start it again.")
     run_unit(unit, _counts.put)
 
 

@@ -58,6 +58,9 @@ class Posterior(Protocol):
     def to_user(self, values: Array) -> Array:
         """Values in the model's units as the user's (minimised) values."""
 
+    def sharing(self, x: Array) -> Mapping[str, float]:
+        """What a prediction at x (D,) leans on, for people to read; empty for a model that remembers nothing."""
+
 
 class Lesson(NamedTuple):
     """What consolidation keeps of a task: the next memory's arrays and this task's line in its records."""

@@ -173,6 +173,9 @@ class NetworkPosterior:
     def to_user(self, values: Array) -> Array:
         return self.scale.to_user(values)
 
+    def sharing(self, x: Array) -> dict[str, float]:
+        return {}
+
 
 def fit_network(
     task: Task, sizes: Sizes, previous: Posterior | None, train: Callable[[Task], Array]

@@ -14,6 +14,7 @@ scatter about a common shape leans on a family, and evidence tells which.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -46,7 +47,7 @@ class Past(NamedTuple):
     members: Array = np.zeros(0)
     tasks: int = 0
     width: float = 1.0  # of past tasks' values, typically, in the user's units
-    theta: Mapping[str, float] = {}  # noqa: RUF012  averages of past tasks' hyper-parameters, never changed
+    theta: Mapping[str, float] = MappingProxyType({})  # averages of past tasks' hyper-parameters
     failed: Array = np.zeros((0, 0))
 
 

@@ -203,6 +203,9 @@ class GPPosterior:
     def to_user(self, values: Array) -> Array:
         return self.scale.to_user(values)
 
+    def sharing(self, x: Array) -> dict[str, float]:
+        return {}
+
     def _covariance(self, X: Array) -> Array:
         return self.link * matern.kernel(X, self.X, self.ell, 1.0) + self.own
 

@@ -191,9 +191,15 @@ def _learn(task: Task, past: Past) -> tuple[tuple[Hypothesis, ...], Output]:
     out, alone = _choose_output(task, past)
     problems = {m: Problem(task, past, m, out) for m in range(len(past.functions))}
     starts = {m: problem.start() for m, problem in problems.items()}
-    promising = sorted(problems, key=lambda m: starts[m][0])[: FINALISTS - 1]
+    promising = _distinct(past, sorted(problems, key=lambda m: starts[m][0]))[: FINALISTS - 1]
     learned = [alone, *(problems[m].solve(starts[m][1]) for m in promising)]
     return tuple(sorted(learned, key=lambda h: -h.score)), out
+
+
+def _distinct(past: Past, order: Sequence[int]) -> list[int]:
+    """Functions without their twins: a task that founded a family is the latest and the family's mean at once."""
+    seen = {past.functions[m].latent.u.tobytes(): m for m in reversed(order)}
+    return [m for m in order if seen[past.functions[m].latent.u.tobytes()] == m]
 
 
 def _solve(task: Task, past: Past, m: int | None, out: Output) -> Hypothesis:
@@ -254,6 +260,25 @@ class LifelongPosterior:
 
     def to_user(self, values: Array) -> Array:
         return self.output.to_user(values)
+
+    def sharing(self, x: Array) -> dict[str, float]:
+        """How far the prediction at x (D,) rests on each remembered function, and on the task alone.
+
+        A hypothesis counts by its weight, and of that the function by its share rho^2 of the variance.
+        """
+        weights, shares = np.exp(self.log_w), [(c.m, c.rho2) for c in self.components]
+        leaned = {
+            f"function {m}": float(w * rho2) for w, (m, rho2) in zip(weights, shares, strict=True) if m is not None
+        }
+        from_memory = [
+            float(np.sqrt(c.rho2) * c.s * latent.mean(c.g, x[None])[0]) if c.g else 0.0 for c in self.components
+        ]
+        return {
+            **leaned,
+            "alone": 1.0 - sum(leaned.values()),
+            "mean": float(self.mean(x[None])[0]),
+            "mean from memory": float(weights @ np.array(from_memory)),
+        }
 
     def _log_success(self, X: Array) -> Array:
         """log chance that a trial at X succeeds: neighbours that did, and one in doubt, against those that failed."""

@@ -34,7 +34,7 @@ class Output(NamedTuple):
     def to_user(self, z: Array) -> Array:
         """y, the inverse."""
         linear = np.where(z > 0, np.expm1(np.clip(z, 0.0, 500.0)), z) if self.warped else z
-        return np.asarray(self.centre + self.width * linear)
+        return np.asarray(2 * (self.centre / 2 + self.width / 2 * linear))  # halved as in `_linear`
 
     def log_jacobian(self, y: Array) -> float:
         """sum log dz/dy over the values: what makes evidences of z comparable between two maps."""

@@ -16,7 +16,6 @@ What the paper leaves open is settled here: new networks carry a Gaussian prior 
 noise may not fall below `NOISE_FLOOR` of the targets' variance, and a task's networks are trained afresh at
 checkpoints. Each was needed to keep small networks on ten points from growing sure of themselves.
 """
-# ruff: noqa: E741  the logit is called l in the equations
 
 from __future__ import annotations
 
@@ -173,7 +172,7 @@ def _bounded(rest: Array, M: int) -> Array:
 def elbo_grad(
     state: State, X: Array, z: Array, past: Past, rho: float, u: Array, pi: Array, tau: float = 0.1
 ) -> tuple[NDArray[np.intp], Array, Array]:
-    """The networks active in this sample, and the objective's derivatives: dW (A, P) of theirs, and d(G, log precisions).
+    """The networks active in this sample, and the objective's derivatives: dW (A, P) of theirs, d(G, log precisions).
 
     `elbo` is the value it differentiates.
     """
@@ -288,6 +287,9 @@ class PaperPosterior:
 
     def to_user(self, values: Array) -> Array:
         return self.scale.to_user(values)
+
+    def sharing(self, x: Array) -> dict[str, float]:
+        return {f"network {m}": round(float(p), 4) for m, p in enumerate(expit(self.state.G)) if p > 0.5}
 
 
 def _posterior(
