@@ -1,4 +1,4 @@
-"""Remembered functions: kept at all their points they are the exact posterior, and the points kept are the telling ones."""
+"""Remembered functions: kept at all their points they are exact, and the points kept are the telling ones."""
 
 import numpy as np
 import pytest

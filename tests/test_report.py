@@ -1,7 +1,6 @@
 """The report in a real browser: every chart is drawn, names are text, and nothing of the user's data is in it."""
 
 import re
-import shutil
 import subprocess
 import sys
 
@@ -45,7 +44,8 @@ def opened(page, tmp_path_factory):
     profile = tmp_path_factory.mktemp("profile")
     result = subprocess.run(
         [
-            chromium, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
+            chromium, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run",
+            "--disable-background-networking",
             f"--user-data-dir={profile}", "--virtual-time-budget=10000", "--enable-logging=stderr", "--dump-dom",
             page.as_uri(),
         ],
@@ -66,7 +66,7 @@ def test_every_chart_is_drawn(opened):
         section = dom.split(f'id="{chart.id}"')[1].split("</section>")[0]
         assert 'class="main-svg"' in section, chart.id
         assert re.search(r"<(path|rect|image)[^>]*(class=\"(point|js-line|hm)|d=\"M|href=\"data:)", section), chart.id
-    assert dom.count("js-plotly-plot") == len(report.CHARTS)
+    assert dom.count('class="plotly-graph-div js-plotly-plot"') == len(report.CHARTS)
 
 
 def test_the_console_stays_empty(opened):
@@ -82,7 +82,7 @@ def test_names_are_text_and_nothing_in_them_runs(opened, page):
     assert "<img src" not in without_plotly(dom)
     source = without_plotly(page.read_text(encoding="utf-8"))
     assert not any(evil in source for evil in EVIL[:3])
-    assert len(re.findall(r"<script", source)) == source.count("</script>") == 2 * len(report.CHARTS) - 5
+    assert len(re.findall(r"<script", source)) == source.count("</script>") == len(report.CHARTS) + 1
 
 
 def test_it_needs_no_network_and_fits_a_phone(page):
@@ -97,8 +97,6 @@ def test_it_needs_no_network_and_fits_a_phone(page):
 def test_tables_hold_every_task_and_its_advice():
     stream = stream_of({"jan": grid_trials(bowl), "feb": [trial(0.25), trial(None)], "mar": []}, direction="maximize")
     html = without_plotly(report.render(stream))
-    rows = {row[0]: row[1:] for row in re.findall(r'<th scope="row">(.*?)</th>(.*?)</tr>', html)}
-    assert set(rows) == {"jan", "feb", "mar"}
     tasks = html.split("Every task, oldest first")[1].split("</section>")[0]
     cells = [re.sub("<[^>]*>", "|", row) for row in re.findall("<tr>(.*?)</tr>", tasks)[1:]]
     assert [[cell for cell in row.split("|") if cell][:5] for row in cells] == [
@@ -115,8 +113,8 @@ def test_any_stream_can_be_reported(tmp_path):
     paper = stream_of({task: grid_trials(bowl, side=2) for task in "ab"})
     paper.rebuild(Paper(networks=3, units=4, steps=2))
     for stream in (stream_of({}), young, paper):
-        path = stream.report(tmp_path / "report.html")
-        assert path.read_text(encoding="utf-8").count("js-plotly-plot") or path.stat().st_size > 1e6
+        html = stream.report(tmp_path / "report.html").read_text(encoding="utf-8")
+        assert all(f'id="plot-{chart.id}"' in html for chart in report.CHARTS)
 
 
 def test_no_row_of_the_data_is_in_it(tmp_path):
@@ -143,8 +141,3 @@ def test_without_plotly_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "plotly", None)
     with pytest.raises(MissingExtra, match=r"lbo\[plot\]"):
         report.render(stream_of({}))
-
-
-@pytest.mark.skipif(shutil.which("chromium") is None, reason="no Chromium is installed")
-def test_chromium_is_what_the_tests_above_ran_in(opened):
-    assert "<svg" in opened[0]

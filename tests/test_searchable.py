@@ -67,7 +67,6 @@ def test_a_discrete_scipy_distribution_gives_numbers_that_are_whole():
         ([object(), object()], ("object", "object2")),
         ([np.zeros(3), list(range(100))], ("ndarray", "list")),
     ],
-    ids=str,
 )  # fmt: skip
 def test_the_storage_gets_json_and_the_estimator_its_values(values, stored):
     found = searchable("a", values)

@@ -125,7 +125,6 @@ def test_the_checks_left_out_are_not_for_randomized_search_either():
         {"refit": lambda results: int(np.argmin(results["mean_test_score"]))},
         {"scoring": lambda estimator, X, y: {"a": estimator.score(X, y), "b": 0.5}, "refit": "a"},
     ],
-    ids=str,
 )
 def test_a_whole_grid_gives_what_grid_search_gives(data, settings):
     ours = search(space=GRID, n_iter=50, **settings).fit(*data)

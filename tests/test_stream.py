@@ -704,3 +704,11 @@ def test_the_default_storage_is_a_file_in_the_working_directory(tmp_path, monkey
     monkeypatch.chdir(tmp_path)
     lbo.Stream("heart").study("a")
     assert Path("lbo.db").exists()
+
+
+def test_a_stream_whose_shelf_was_deleted_keeps_its_direction():
+    stream = lbo.Stream("s", storage=optuna.storages.InMemoryStorage())
+    stream.study("a", direction="maximize", model=Cheap())
+    optuna.delete_study(study_name="s/:memory:", storage=stream.storage)
+    assert stream.study("b", model=Cheap()).direction == optuna.study.StudyDirection.MAXIMIZE
+    assert stream.direction == "maximize"

@@ -5,32 +5,36 @@ Names are loaded when they are first used: `import lbo` costs next to nothing be
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+import importlib as _importlib
+from typing import TYPE_CHECKING
+from typing import Any as _Any
 
 if TYPE_CHECKING:
-    from lbo import models
+    from lbo import models, spaces
     from lbo.memory import Memory
     from lbo.sampler import LBOSampler
+    from lbo.sklearn import LifelongSearchCV
     from lbo.stream import Stream, streams
 
 __version__ = "0.1.0"
 
 _HOME = {
     "LBOSampler": "lbo.sampler",
+    "LifelongSearchCV": "lbo.sklearn",
     "Memory": "lbo.memory",
     "Stream": "lbo.stream",
     "models": "lbo",
+    "spaces": "lbo",
     "streams": "lbo.stream",
 }
-__all__ = ["LBOSampler", "Memory", "Stream", "models", "streams"]
+__all__ = ["LBOSampler", "LifelongSearchCV", "Memory", "Stream", "models", "spaces", "streams"]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> _Any:
     if name not in _HOME:
         raise AttributeError(f"module 'lbo' has no attribute {name!r}")
     home = _HOME[name]
-    value = import_module(f"lbo.{name}") if home == "lbo" else getattr(import_module(home), name)
+    value = _importlib.import_module(f"lbo.{name}") if home == "lbo" else getattr(_importlib.import_module(home), name)
     globals()[name] = value
     return value
 

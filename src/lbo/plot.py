@@ -332,5 +332,5 @@ def _label(name: str) -> str:
 
 
 def _text(name: str) -> str:
-    """A name that plotly shows as it is."""
-    return html.escape(name, quote=False)
+    """A name that plotly shows as it is: neither markup nor, between two dollars, mathematics."""
+    return html.escape(name, quote=False).replace("$", "&#36;")

@@ -66,7 +66,7 @@ def _advice(
     """Of each task, with the memory that it had; the default model's memory where the stream has another's."""
     if model is None:
         model, after = Lifelong(), list(memories(stream, Lifelong()))
-    before = [None, *after[:-1]]
+    before = [None, *after][: len(tasks)]
     return [
         advise(task.name, Known(task.trials, task.direction, memory), model=model)
         for task, memory in list(zip(tasks, before, strict=True))[-LAST:]

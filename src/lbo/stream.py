@@ -385,13 +385,19 @@ class Stream:
 
     def _direction(self, task: str, direction: str | StudyDirection | None) -> StudyDirection:
         wanted = None if direction is None else _as_direction(direction)
-        has = self._shelf.direction() or self._shelf.put_up(wanted or StudyDirection.MINIMIZE)
+        has = self._shelf.direction() or self._shelf.put_up(
+            self._oldest_direction() or wanted or StudyDirection.MINIMIZE
+        )
         if wanted is not None and wanted != has:
             raise StreamError(
                 f"direction of stream {self.name!r} is {_named([has])}, but study {task!r} asked for "
                 f"{_named([wanted])}. Use another stream name, or pass direction={_named([has])}."
             )
         return has
+
+    def _oldest_direction(self) -> StudyDirection | None:
+        """What a stream had whose shelf somebody deleted."""
+        return next((self._storage.get_study_directions(task.study_id)[0] for task in self._list()), None)
 
     # Adopting
 

@@ -7,8 +7,8 @@ members  (M,)    how many tasks found their home in each family, every later tas
 
 Of every task, its family's mean learns what its trials say of it (a task is rho g + r, so it says the less the less it
 resembles the family), or, where no family explains it better than none, it founds one. When the places are taken, the
-family of the fewest members, those of long ago counting less, makes room. A stream whose tasks drift leans on function 0, one whose tasks
-scatter about a common shape leans on a family, and evidence tells which.
+family of the fewest members makes room, those of long ago counting less. A stream whose tasks drift leans on function
+0, one whose tasks scatter about a common shape leans on a family, and evidence tells which.
 """
 
 from __future__ import annotations
