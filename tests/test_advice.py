@@ -13,11 +13,11 @@ import lbo
 from lbo import trials as trials_of
 from lbo.advice import GainLeft, Known, Stopper, advise
 from lbo.experiments import calibration
-from lbo.experiments.sequences import BraninSequence
-from lbo.models import Paper, default_model, draws
+from lbo.experiments.problems import Function
+from lbo.models import Paper, default_model, draws, families
 from lbo.models.lifelong import Prior
 from lbo.seeds import Seed
-from past_streams import grid_trials, stream_of, trial
+from past_streams import SQUARE, grid_trials, stream_of, trial
 
 
 def bowl(x, y):
@@ -172,7 +172,7 @@ def test_the_stopper_stops_when_little_is_left_and_not_before():
 
 def test_a_stopper_in_a_stream_knows_its_memory():
     afresh, remembering = (stream_of(past).study("apr", seed=0) for past in ({}, PAST))
-    assert tune(remembering, 20, [Stopper(0.05)]) < tune(afresh, 20, [Stopper(0.05)])
+    assert tune(remembering, 20, [Stopper(0.05)]) < 5 <= tune(afresh, 20, [Stopper(0.05)])
 
 
 def test_a_stopper_takes_any_sampler():
@@ -227,6 +227,14 @@ def test_draws_pass_through_what_was_tried(memory):
     assert draws.functions(task, memory, posterior, far, np.random.default_rng(0), 400).std() > 2 * f.std(axis=0).max()
 
 
+def test_before_any_trial_draws_have_no_offset(memory):
+    task = trials_of.as_task(memory.space, [], StudyDirection.MINIMIZE)
+    posterior = default_model().fit(task, memory, Seed(0), None)
+    X = memory.space.encode(np.array([[0.5, 0.5]]))
+    low, high = np.quantile(draws.functions(task, memory, posterior, X, np.random.default_rng(0), 1000), [0.16, 0.84])
+    assert (high - low) / 2 < 1.6 * families.recall(memory.space, memory).width
+
+
 # Calibration
 
 
@@ -242,10 +250,20 @@ def test_calibration_counts_what_came_true():
     assert calibration.bins([replace(CLAIM, probability=1.0)]) == [(1.0, 1.0, 1)]
 
 
+class HighBowls:
+    """Two tasks whose least value is 100."""
+
+    name = "high-bowls"
+
+    def tasks(self, seed):
+        high = lambda X: 100 + bowl(X[:, 0], X[:, 1])  # noqa: E731
+        return [Function(f"{self.name}/{t}", high, SQUARE, minimum=100.0, std=0.2) for t in range(2)]
+
+
 def test_a_claim_is_held_against_the_truth(tmp_path):
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    found = list(calibration.claims(BraninSequence(0.01, length=2), 0, 0, after=(0, 2)))
+    found = list(calibration.claims(HighBowls(), 0, 0, after=(0, 2)))
     assert [(claim.about, claim.trials) for claim in found] == [("keep", 0), ("keep", 2), ("stop", 2)]
-    assert found[0].loss == found[1].loss >= found[2].loss >= 0
+    assert 1 > found[0].loss == found[1].loss >= found[2].loss >= 0
     calibration.write(found, tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"claims.csv", "calibration.md", "calibration.html"}

@@ -218,9 +218,7 @@ def test_configurations_take_the_algorithms_in_turn_and_a_longer_list_begins_wit
         for name, value in row.items():
             d = flat.distributions[name]
             assert d._contains(d.to_internal_repr(value))
-    rates = sorted(
-        row["XGBClassifier__learning_rate"] for row in longer if "XGBClassifier__learning_rate" in row
-    )
+    rates = sorted(row["XGBClassifier__learning_rate"] for row in longer if "XGBClassifier__learning_rate" in row)
     assert np.diff([0, *rates, 0.505]).max() < 0.15  # spread over 0.005 to 0.5
     with pytest.raises(DataError, match="4 algorithms"):
         cohorts.configurations(flat, 3, seed=0)

