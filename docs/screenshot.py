@@ -18,7 +18,7 @@ from lbo.experiments.figures import browser
 from lbo.report import write
 
 IMAGES = Path(__file__).parent / "images"
-SHOTS = {"report.png": (1100, 4980), "report-phone.png": (390, 6700)}  # width and height of the page
+SHOTS = {"report.png": (1100, 4850), "report-phone.png": (390, 6700)}  # width and height of the page
 NARROWEST = 500  # window that Chromium opens; a narrower page is put into a frame
 
 

@@ -100,7 +100,7 @@ def test_a_higher_threshold_is_passed_less_often(memory):
 
 def test_two_values_that_happen_to_be_close_do_not_make_the_gain_small(memory):
     alike = [trial(0.5, {"x": 0.3, "y": 0.7}), trial(0.5001, {"x": 0.8, "y": 0.2})]
-    assert advise("apr", Known(alike, StudyDirection.MINIMIZE, memory)).left.at_most > 0.1
+    assert advise("apr", Known(alike, StudyDirection.MINIMIZE, memory)).left.at_most > 0.02
 
 
 def test_candidates_are_all_there_is(memory):

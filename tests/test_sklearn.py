@@ -17,6 +17,7 @@ import numpy as np
 import optuna
 import pandas as pd
 import pytest
+import sklearn
 from joblib import parallel_config
 from optuna.distributions import FloatDistribution, IntDistribution
 from optuna.storages import InMemoryStorage
@@ -179,6 +180,12 @@ def test_groups_arrive_at_the_splitter(data):
     assert_same_results(ours.cv_results_, theirs.cv_results_)
 
 
+def test_groups_arrive_through_metadata_routing_too(data):
+    with sklearn.config_context(enable_metadata_routing=True):
+        fitted = search(cv=GroupKFold(3), n_iter=1).fit(*data, groups=np.repeat(range(6), 20))
+    assert fitted.n_splits_ == 3
+
+
 def test_a_splitter_that_shuffles_gives_every_configuration_the_same_folds(data):
     indifferent = {"random_state": [1, 2, 3]}  # which lbfgs does not use
     fitted = search(space=indifferent, cv=KFold(4, shuffle=True)).fit(*data)
@@ -233,7 +240,9 @@ def test_what_only_this_process_can_hold_stays_in_it(data):
     lock, sent = threading.Lock(), []
     running = search(n_iter=1, callbacks=[lambda study, trial: lock.locked() or sent.append(pickle.dumps(running))])
     running.fit(*data)
-    assert vars(pickle.loads(sent[0])).keys().isdisjoint({"callbacks", "cv", "storage"})
+    arrived = pickle.loads(sent[0])
+    assert vars(arrived).keys().isdisjoint({"callbacks", "cv", "storage"})
+    assert vars(pickle.loads(pickle.dumps(arrived))).keys() == vars(arrived).keys()  # Dask sends it on
     assert running.cv == 3
 
 

@@ -153,6 +153,7 @@ def memory_size(stream: Stream, *, last: int = LAST, after: Sequence[Memory | No
         line={"color": BLUE, "width": 3}, fill="tozeroy", fillcolor="rgba(0, 114, 178, 0.12)",
         customdata=[_text(name) for name in names], hovertemplate="after %{customdata}: %{y:.1f} KiB<extra></extra>",
     )  # fmt: skip
+    figure.update_xaxes(range=[-0.5, len(kept) - 0.5])
     figure.update_yaxes(rangemode="tozero")
     _name_ticks(figure, names, "x")
     return _or_empty(figure, names, _NOTHING_REMEMBERED)

@@ -226,7 +226,7 @@ h1 { margin: 0; font-size: 1.8rem; overflow-wrap: anywhere; }
 h2 { margin: 0 0 4px; font-size: 1.15rem; }
 p { margin: 0 0 8px; color: var(--soft); max-width: 72ch; }
 section { background: #fff; border: 1px solid var(--line); border-radius: 10px; padding: 20px; margin-top: 20px; }
-.cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(150px, 1fr)); gap: 12px; margin-top: 20px; }
+.cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(120px, 1fr)); gap: 12px; margin-top: 20px; }
 .card { background: #fff; border: 1px solid var(--line); border-radius: 10px; padding: 14px 16px; }
 .card span, .card small { display: block; color: var(--soft); font-size: .85rem; overflow-wrap: anywhere; }
 .card strong { font-size: 1.6rem; line-height: 1.3; color: var(--blue); }
@@ -236,6 +236,7 @@ th, td { text-align: left; vertical-align: top; padding: 8px 10px; border-bottom
 thead th { color: var(--soft); font-weight: 600; }
 tbody th { min-width: 6rem; max-width: 14rem; overflow-wrap: anywhere; }
 td:last-child { min-width: 18rem; overflow-wrap: anywhere; }
+td[data-heading="advice"] { white-space: nowrap; }
 .keep { color: #009E73; }
 .stop { color: #0072B2; }
 .retune { color: #D55E00; }

@@ -173,7 +173,7 @@ class LifelongSearchCV(BaseSearchCV):
 
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = super().__getstate__()
-        if not isinstance(self.cv, _SameFolds):
+        if not isinstance(state.get("cv"), _SameFolds):
             return state
         # A fit is under way, and scikit-learn sends the search along with every fold: without what workers have no use
         # for and only this process may be able to hold or to reach.

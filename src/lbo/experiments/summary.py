@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from scipy.stats import wilcoxon
 
 from lbo.experiments import data_package
 from lbo.experiments.methods import DEFAULT
@@ -137,6 +136,8 @@ def mean_and_error(numbers: pd.Series) -> tuple[float, float]:
 
 def paired_p(numbers: pd.Series, others: pd.Series) -> float:
     """Wilcoxon's two-sided signed-rank test over the repetitions that both have; NaN without two of them."""
+    from scipy.stats import wilcoxon  # half a second that `lbo --help` need not spend
+
     both = numbers.index.intersection(others.index)
     if len(both) < 2:
         return float("nan")

@@ -5,8 +5,8 @@ f        (n, len(X))  draws at X, jointly, in the user's units
 
 For choosing the next trial the likeliest theta will do, since only the order of the candidates counts. For saying how
 much there is to gain it will not: two trials of nearly the same value make the likeliest scale tiny. So theta is drawn
-by elliptical slice sampling (Murray, Adams and MacKay 2010), which needs no tuning where priors are normal, and the
-scale's prior is what past tasks' scales were.
+by elliptical slice sampling (Murray, Adams and MacKay 2010), which needs no tuning where priors are normal; the scale's
+prior is what past tasks' scales were, and hypotheses are weighed anew under it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from scipy.special import logsumexp
 
 from lbo.maths import Array, linalg
 from lbo.models.base import Task
-from lbo.models.component import KAPPA, Component, Hypothesis, condition, most_telling, prior_cov, prior_mean
+from lbo.models.component import KAPPA, Component, condition, most_telling, prior_cov, prior_mean
 from lbo.models.families import Past, recall
 from lbo.models.lifelong import ELL, LOGIT_RHO2, NOISE, SCALE, LifelongPosterior, Prior, Problem
 from lbo.models.output import Output
@@ -37,14 +37,16 @@ def functions(
 ) -> Array:
     """About n draws of f."""
     past, scale = recall(task.space, memory), _past_scale(memory)
-    score = np.array([h.score for h in posterior.finalists])
+    problems = [_problem(task, past, h.m, posterior.output, scale) for h in posterior.finalists]
+    hypotheses = [problem.solve(problem.start()[1]) for problem in problems]
+    score = np.array([h.score for h in hypotheses])
     counts = rng.multinomial(THETAS, np.exp(score - logsumexp(score)))
     telling = most_telling(task)
     z = posterior.output.to_z(telling.y)
     drawn = []
-    for hypothesis, count in zip(posterior.finalists, counts, strict=True):
+    for problem, hypothesis, count in zip(problems, hypotheses, counts, strict=True):
         g = None if hypothesis.m is None else past.functions[hypothesis.m]
-        for theta in _thetas(_problem(task, past, hypothesis, posterior.output, scale), hypothesis.theta, count, rng):
+        for theta in _thetas(problem, hypothesis.theta, count, rng):
             component = condition(telling, z, g, hypothesis._replace(theta=theta))
             drawn.append(_values(component, X, rng, n // THETAS))
     return posterior.to_user(np.minimum(np.vstack(drawn), WORST))
@@ -59,9 +61,9 @@ def _past_scale(memory: Memory | None) -> tuple[float, float] | None:
     return float(logs.mean()), float(np.sqrt((2.0 + ((logs - logs.mean()) ** 2).sum()) / (2 + len(logs))))
 
 
-def _problem(task: Task, past: Past, hypothesis: Hypothesis, out: Output, scale: tuple[float, float] | None) -> Problem:
+def _problem(task: Task, past: Past, m: int | None, out: Output, scale: tuple[float, float] | None) -> Problem:
     """The posterior of theta, with what past tasks say of log s."""
-    problem = Problem(task, past, hypothesis.m, out)
+    problem = Problem(task, past, m, out)
     if scale is not None:
         mean, std = problem.prior.mean.copy(), problem.prior.std.copy()
         mean[-1], std[-1] = np.clip(scale[0] - np.log(out.width), *SCALE), scale[1]
