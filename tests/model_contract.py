@@ -53,10 +53,13 @@ def moments(posterior: Posterior, X: Array) -> tuple[Array, Array]:
     assert (var > 0).all()
     assert np.isfinite(posterior.best)
     assert np.isfinite(posterior.to_user(mean)).all()
-    w = np.exp(log_w)
-    np.testing.assert_allclose(w.sum(), 1.0)
-    m = w @ mean
-    return m, w @ (var + mean**2) - m**2
+    w = np.broadcast_to(np.exp(log_w).reshape(len(log_w), -1), mean.shape)
+    succeeds = w.sum(axis=0)
+    assert (succeeds > 0).all()
+    assert (succeeds < 1 + 1e-9).all()  # what is missing is the chance that a trial fails
+    w = w / succeeds
+    m = (w * mean).sum(axis=0)
+    return m, (w * (var + mean**2)).sum(axis=0) - m**2
 
 
 def error(posterior: Posterior, f: Branin, seed: int = 99) -> float:

@@ -530,15 +530,20 @@ def test_of_two_families_in_turn_the_third_of_one_is_as_good_as_in_a_stream_of_i
     assert mixed < pure + 0.25 * afresh
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_on_a_stranger_sharing_with_nobody_prevails_and_on_a_relative_it_does_not(seed):
-    rng = np.random.default_rng(seed + 20)
+def weights_of_alone(seed):
+    """Of sharing with nobody after twelve trials of a stranger, and of a relative of the two tasks remembered."""
+    rng = np.random.default_rng(20 + seed)
     _, memory = stream(sequence(0.05, rng, 2), 12, seed)
-    stranger, _ = play(synthetic.draw(rng), memory, 12, seed)
-    relative, _ = play(sequence(0.05, rng, 1)[0], memory, 12, seed)
-    weights = [_weight_of_alone(MODEL.fit(task, memory, SEED, None)) for task in (stranger, relative)]
-    assert weights[0] > 0.6
-    assert weights[1] < 0.1
+    functions = synthetic.draw(rng), sequence(0.05, rng, 1)[0]
+    tasks = (play(f, memory, 12, seed)[0] for f in functions)
+    return [_weight_of_alone(MODEL.fit(task, memory, SEED, None)) for task in tasks]
+
+
+def test_on_a_stranger_sharing_with_nobody_prevails_and_on_a_relative_it_does_not():
+    # The median: one stranger in six does look like a Branin function where it was tried.
+    stranger, relative = np.median([weights_of_alone(seed) for seed in range(5)], axis=0)
+    assert stranger > 0.8
+    assert relative < 0.2
 
 
 def _weight_of_alone(posterior):
@@ -601,13 +606,13 @@ def right_half(X):
     return X[:, 0] > 0.45
 
 
-def test_a_half_that_failed_in_past_tasks_is_avoided_in_the_next():
-    functions = sequence(0.05, np.random.default_rng(0), 3)
+def test_a_half_that_failed_in_past_tasks_is_avoided_in_the_next_even_in_a_stranger():
     memory = None
-    for t, f in enumerate(functions[:2]):
-        X = points(2, 20, t)
+    for t, f in enumerate(sequence(0.05, np.random.default_rng(0), 2)):
+        X = points(2, 25, t)
         memory = fold(Task(X, np.where(right_half(X), np.nan, f(X)), SQUARE), memory)
-    careful, _ = play(functions[2], memory, 8, fails=right_half)
-    afresh, _ = play(functions[2], None, 8, fails=right_half)
-    assert right_half(careful.X).sum() <= 1
-    assert right_half(afresh.X).sum() >= 2
+    functions = [synthetic.draw(np.random.default_rng(seed)) for seed in range(3)]
+    careful, afresh = (
+        sum(right_half(play(f, m, 10, fails=right_half)[0].X).sum() for f in functions) for m in (memory, None)
+    )
+    assert careful < 0.6 * afresh  # of thirty trials, five or so against a dozen

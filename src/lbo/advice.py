@@ -8,8 +8,9 @@ over_previous = f(kept) - min f           what keeping the previous task's confi
 left          = f(incumbent) - min f      what stopping now loses
 
 Both are random under the default model's posterior of f, given the task's trials and the memory before it. They are
-sampled: f is drawn jointly at a few hundred promising candidates, and the smallest value of each draw is its minimum.
-The largest Expected Improvement would be cheaper, but it is what the next trial gains, not what all that may follow do.
+sampled: f is drawn jointly at a few hundred promising candidates, with uncertain hyper-parameters (`models.draws`), and
+the smallest value of each draw is its minimum. The largest Expected Improvement would be cheaper, but it is what the
+next trial gains, not what all that may follow do.
 """
 
 from __future__ import annotations

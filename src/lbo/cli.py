@@ -111,6 +111,19 @@ def _adopt(
     print(f"Stream {stream!r} has {len(adopting.tasks)} tasks now: {', '.join(adopting.tasks)}.")
 
 
+@app.command("report")
+def _report(
+    stream: StreamName,
+    storage: StorageUrl = DEFAULT_STORAGE,
+    out: Annotated[Path | None, typer.Option(help="The file to write; STREAM.html if not given.")] = None,
+) -> None:
+    """Write a stream's report: one HTML file with tables, pictures and advice, which needs no network."""
+    found = _existing(stream, storage)
+    with Console(stderr=True).status("Deriving what the stream remembered after each task"):
+        path = found.report(out or Path(f"{stream}.html"))
+    print(f"Wrote {path}")
+
+
 app.command("tune")(commands.tune)
 app.command("demo")(commands.demo)
 app.add_typer(reproduce, name="reproduce")

@@ -11,7 +11,8 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from lbo.stream import DEFAULT_STORAGE
+from lbo.errors import MissingExtra
+from lbo.stream import DEFAULT_STORAGE, Stream
 
 INTERRUPTED = 130  # what a shell reports after Ctrl-C
 
@@ -63,7 +64,13 @@ def tune(
         progress.print(f"Stopped. Finished trials are in {storage}: run the same command to go on.", soft_wrap=True)
         raise typer.Exit(INTERRUPTED) from None
     console.print(tuning.as_table(outcomes, settings))
-    for path in tuning.save(outcomes, model, out or Path(f"{settings.stream}-tuned")):
+    directory = out or Path(f"{settings.stream}-tuned")
+    paths = tuning.save(outcomes, model, directory)
+    try:
+        paths.append(Stream(settings.stream, storage).report(directory / "report.html"))
+    except MissingExtra as missing:  # the table and the model are there without it
+        console.print(escape(f"No report. {missing}"), soft_wrap=True)
+    for path in paths:
         console.print(f"Wrote {escape(str(path))}", soft_wrap=True, highlight=False)
 
 

@@ -81,6 +81,11 @@ def run(console: Console, out: Path, size: Size, seed: int) -> list[Line]:
     console.print(_sentence(lines, size.trials), highlight=False)
     path = _write(lines, out / "demo.csv")
     console.print(f"Every trial is in {storage}, the table in {path}", soft_wrap=True, highlight=False)
+    with console.status("Writing the report"):
+        report = Stream("remembering", storage).report(out / "report.html")
+    console.print(
+        f"Open {report} in a browser: what was remembered, and what it advises", soft_wrap=True, highlight=False
+    )
     return lines
 
 

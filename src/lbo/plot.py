@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -60,13 +61,12 @@ def progress(stream: Stream, *, last: int = LAST) -> Any:
 def speed_up(stream: Stream, *, last: int = LAST) -> Any:
     """Trials each task needed to reach the best value of the task before it, beside what that one needed itself."""
     tasks = [task for task in past_tasks(stream) if task.best][-last - 1 :]
-    names = [task.name for task in tasks[1:]]
+    pairs = [(old, new, old.best_value) for old, new in pairwise(tasks) if old.best_value is not None]
+    names = [new.name for _, new, _ in pairs]
+    before = [old.trials_to(level) for old, _, level in pairs]
+    needed = [new.trials_to(level) for _, new, level in pairs]
+    in_vain = [None if n else len(new.trials) for n, (_, new, _) in zip(needed, pairs, strict=True)]
     figure = _figure("Trials to reach the previous task's level", None, "trials")
-    # Bars per task: what the previous one needed, what this one needed, what it spent in vain.
-    levels = [before.best_value for before in tasks[:-1]]
-    needed = [task.trials_to(level) for task, level in zip(tasks[1:], levels, strict=True) if level is not None]
-    before = [task.trials_to(level) for task, level in zip(tasks, levels, strict=False) if level is not None]
-    in_vain = [None if n else len(task.trials) for n, task in zip(needed, tasks[1:], strict=True)]
     for heights, name, marker in (
         (before, "previous task", {"color": "#C4C9D0"}),
         (needed, "this task", {"color": BLUE}),
