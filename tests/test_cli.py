@@ -116,6 +116,12 @@ def test_adopt(url, ram):
     assert lbo.Stream("fresh", new).tasks == ["older"]
 
 
+def test_report_writes_one_file_and_says_where(url, ram):
+    path = ram / "heart.html"
+    assert str(path) in invoke("report", "heart", "--storage", url, "--out", str(path)).replace("\n", "")
+    assert "1985-88" in path.read_text()
+
+
 def test_streams_of_an_empty_storage(ram):
     url = f"sqlite:///{ram}/lbo.db"
     optuna.create_study(storage=url)
