@@ -31,6 +31,15 @@ def failed() -> FrozenTrial:
     return create_trial(state=TrialState.FAIL)
 
 
+def test_a_dead_trial_that_is_run_again_is_not_learned_from() -> None:
+    x = FloatDistribution(0, 1)
+    dead = create_trial(state=TrialState.FAIL, params={"x": 0.5}, distributions={"x": x})
+    broken = create_trial(state=TrialState.FAIL, params={"x": 0.7}, distributions={"x": x})
+    rerun = create_trial(value=1.0, params={"x": 0.5}, distributions={"x": x}, system_attrs={"retry_history": [0]})
+    dead.number, broken.number, rerun.number = 0, 1, 2
+    assert trials.finished([dead, broken, rerun]) == [broken, rerun]
+
+
 def test_values_are_minimised_and_failures_are_nan() -> None:
     some = [complete(1.0), failed(), complete(-2.0)]
     np.testing.assert_array_equal(trials.values(some, MIN), [1, np.nan, -2])

@@ -136,7 +136,7 @@ class LBOSampler(BaseSampler):
     def _work_out(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution] | None
     ) -> dict[str, Any]:
-        memory: Memory | None = None if self._stream is None else self._stream.memory_for(study)
+        memory: Memory | None = None if self._stream is None else self._stream.memory_for(study, self.model)
         suggestion: dict[str, Any] = {}
         for _ in range(_ATTEMPTS):
             view = self._read(study, trial, search_space, memory)

@@ -25,8 +25,12 @@ def sign(direction: StudyDirection) -> float:
 
 
 def finished(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
-    """The trials that a model learns from: over, for better or worse, and with parameters."""
-    return [t for t in trials if t.state.is_finished() and t.params]
+    """The trials that a model learns from: over, for better or worse, and with parameters.
+
+    A trial that died with its process and is run again says nothing about its point; the rerun will.
+    """
+    rerun = {number for t in trials for number in t.system_attrs.get("retry_history", ())}
+    return [t for t in trials if t.state.is_finished() and t.params and t.number not in rerun]
 
 
 def alive(trials: Sequence[FrozenTrial], now: datetime) -> list[FrozenTrial]:
