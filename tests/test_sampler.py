@@ -582,7 +582,7 @@ class OneMemory:
     def __init__(self, memory: lbo.Memory) -> None:
         self.memory = memory
 
-    def memory_for(self, study: optuna.Study) -> lbo.Memory:
+    def memory_for(self, study: optuna.Study, model: Any = None) -> lbo.Memory:
         return self.memory
 
 
