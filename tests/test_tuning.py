@@ -243,16 +243,22 @@ def test_a_bad_file_ends_with_one_line_and_exit_code_2():
     assert ran.stderr.count("\n") == 1
 
 
+HEEDING_CTRL_C = """
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+
+
 @pytest.mark.slow
 def test_a_real_ctrl_c(ram):
     arguments = ["heart.csv", "--target", "died", "--time", "year", "--window", "2", "--step", "1", "--trials", "40"]
     process = subprocess.Popen(
-        [*COMMAND, *arguments],
+        # Where the tests run in the background, the signal is ignored, and so it would be by what they start.
+        [sys.executable, "-c", HEEDING_CTRL_C, *COMMAND, *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        # Where the tests run in the background, the signal is ignored, and so it would be by what they start.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     deadline = time.monotonic() + 120
     while not ((ram / "lbo.db").exists() and done()) and time.monotonic() < deadline:
