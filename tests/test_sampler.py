@@ -26,12 +26,13 @@ from optuna.testing.pytest_samplers import (
     RelativeSamplerTestCase,
     SingleOnlySamplerTestCase,
 )
-from optuna.trial import Trial, TrialState, create_trial
+from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
 import lbo
 from lbo.errors import SpaceError
 from lbo.growth import Shown, learn_space
 from lbo.models.base import standardise
+from lbo.space import Space
 
 TINY = lbo.models.Paper(networks=3, units=10, steps=5)
 
@@ -223,6 +224,29 @@ def test_a_worker_works_out_what_another_has_not_published_yet() -> None:
     assert second.params != first.params
 
 
+def test_a_worker_gives_way_to_one_that_kept_the_point_before_it_was_published(monkeypatch) -> None:
+    """The later trial publishes, looks round and keeps its point while the earlier one is about to publish the same."""
+
+    def ask(number: int) -> dict[str, Any]:
+        sampler = lbo.LBOSampler(model=Bump(), seed=0)
+        return sampler.sample_relative(study, study.trials[number], study.trials[0].distributions)
+
+    def publish_late(study: optuna.Study, trial: FrozenTrial, space: Space, suggestion: dict[str, Any]) -> None:
+        if not published:
+            published.append(suggestion)  # what the earlier one is about to publish
+            published.append(ask(later.number))
+        publish(study, trial, space, suggestion)
+
+    study, published, publish = bump_study(), [], lbo.sampler._publish
+    study.optimize(lambda t: sum((t.suggest_int(name, 0, 5) - 2) ** 2 for name in "xy"), n_trials=6)
+    earlier, later = study.ask(), study.ask()
+    monkeypatch.setattr(lbo.sampler, "_MAX_SHADOWED", 0)  # as with workers of other seeds
+    monkeypatch.setattr(lbo.sampler, "_publish", publish_late)
+    got = ask(earlier.number)
+    assert published[0] == published[1]  # both wanted the same point
+    assert got != published[1]
+
+
 @pytest.mark.parametrize("grid", [False, True])
 def test_threads_do_not_ask_for_the_same_point(grid: bool) -> None:
     def objective(trial: Trial) -> float:
@@ -259,8 +283,7 @@ def test_processes_on_one_file_do_not_ask_for_the_same_point(tmp_path, request) 
     code = {"tests": str(request.path.parent), "storage": storage, "start": time.time() + 4}
     finish(*[start(WORKER.format(**code, seed=seed)) for seed in (0, 0, None, None)])
     assert len(study.trials) == 29
-    # Optuna's storages have no compare-and-set: workers that publish within the same millisecond can still collide.
-    assert len(set(points(study))) >= 27
+    assert len(set(points(study))) == 29
 
 
 def running(

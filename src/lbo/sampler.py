@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -27,7 +29,10 @@ Params = Mapping[str, Any]
 
 _SUGGESTION = "lbo:suggestion"  # system attribute: what a running trial was told to try, in Optuna's internal form
 _MAX_SHADOWED = 8  # running trials of other workers whose suggestion is worked out when it is not stored yet
-_ATTEMPTS = 3  # at a point that no other worker has taken in the meantime
+_KEPT = "lbo:kept"  # system attribute: the worker has looked round after publishing and goes through with it
+_ATTEMPTS = 8  # at a point that no other worker has taken in the meantime
+_PATIENCE = 1.0  # seconds for a worker that published the same point to keep it or let it go
+_GLANCE = 0.005  # seconds between two looks at it
 SHARING = "lbo:sharing"  # user attribute of a trial: what its suggestion leaned on
 _STARTS = 5  # of each kind
 _INITIAL_POOL = 256  # random points of which a young task tries one
@@ -144,13 +149,13 @@ class LBOSampler(BaseSampler):
                 break
             pending = view.pending
             earlier = [number for number in view.unpublished if number < trial.number]
-            for number in earlier[-_MAX_SHADOWED:]:
+            for number in deque(earlier, _MAX_SHADOWED):
                 # Another worker is working this one out: from the same trials and seed it comes to the same.
                 pending = np.vstack([pending, self._point(study, view, memory, pending, number)])
             point = self._point(study, view, memory, pending, trial.number)
             suggestion = self._decode(view, point)
             _publish(study, trial, view.space, suggestion)
-            if not _overtaken(study, trial, view, point):
+            if not _is_ceded(study, trial, view, point):
                 self._explain(study, trial, view, point)
                 break
         return suggestion
@@ -283,15 +288,32 @@ def _publish(study: Study, trial: FrozenTrial, space: Space, suggestion: Params)
     study._storage.set_trial_system_attr(trial._trial_id, _SUGGESTION, told)
 
 
-def _overtaken(study: Study, trial: FrozenTrial, view: _View, point: Array) -> bool:
-    """Whether another worker took the same point since the view was read.
+def _is_ceded(study: Study, trial: FrozenTrial, view: _View, point: Array) -> bool:
+    """Whether the published point is left to another worker that published the same since the view was read.
 
-    Both have published by then. The one that has begun keeps the point, else the one with the smaller number.
+    Optuna's storages have no compare-and-set, so this is a flag for each worker and an order among them: publish, look
+    round, then keep. Of two that see each other the smaller number keeps the point. The larger may have looked round
+    before the smaller published, and keeps it then; so the smaller waits until the larger has decided.
     """
-    others = [t for t in study.get_trials(deepcopy=False) if t.number != trial.number]
-    first = [t for t in others if t.number not in view.settled and (t.params or t.number < trial.number)]
-    U = view.space.without_inactive(view.space.to_unit([_tried(t, view.space) for t in first]))
-    return acquisition.is_taken(point, U) and not acquisition.is_taken(point, np.vstack([view.U, view.pending]))
+    if acquisition.is_taken(point, np.vstack([view.U, view.pending])):
+        return False  # nothing is left that nobody has
+    deadline = time.monotonic() + _PATIENCE
+    while True:
+        others = [t for t in study.get_trials(deepcopy=False) if t.number != trial.number]
+        news = [t for t in others if t.number not in view.settled]
+        tried = [_tried(t, view.space) for t in news]
+        U = view.space.without_inactive(view.space.to_unit(tried))
+        same = [
+            t for t, params, u in zip(news, tried, U, strict=True) if params and acquisition.is_taken(point, u[None])
+        ]
+        if any(t.params or t.number < trial.number or _KEPT in t.system_attrs for t in same):
+            return True
+        if not same or time.monotonic() > deadline:  # nobody has it, or its worker died before it decided
+            break
+        time.sleep(_GLANCE)
+    if any(t.number < trial.number and not t.params for t in news):  # one of them may come to wait for this
+        study._storage.set_trial_system_attr(trial._trial_id, _KEPT, True)
+    return False
 
 
 def _tried(trial: FrozenTrial, space: Space) -> dict[str, Any]:
