@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from optuna.distributions import (
     BaseDistribution,
@@ -207,6 +207,13 @@ def test_log_scaled_integers_too_large_for_their_logarithm_are_a_continuum() -> 
     np.testing.assert_array_equal(axis.snap(u), u)
 
 
+def test_small_integers_are_told_apart_on_a_range_too_long_to_count() -> None:
+    axis = axis_of(IntDistribution(1, 2**60, log=True))
+    assert axis.cells == 0
+    u = axis.snap(np.linspace(0, 0.1, 100))
+    np.testing.assert_allclose(axis.to_unit([axis.from_unit(float(x)) for x in u]), u, rtol=0, atol=1e-12)
+
+
 def test_an_unknown_choice_is_as_good_as_none() -> None:
     assert np.isnan(axis_of(CategoricalDistribution(["a", "b"])).to_unit(["c", "a"])).tolist() == [True, False]
 
@@ -244,6 +251,7 @@ def test_different_choices_are_a_distance_one_apart(d: CategoricalDistribution) 
 
 @given(st.dictionaries(st.sampled_from("abcde"), roomy_distributions, min_size=1), st.integers(0, 2**32))
 @settings(max_examples=50)
+@example({"a": IntDistribution(1, 2**40 + 1, log=True)}, 0)
 def test_samples_come_back_through_configurations(by_name: dict[str, BaseDistribution], seed: int) -> None:
     space = space_of(**by_name)
     U = space.sample(np.random.default_rng(seed), 4)

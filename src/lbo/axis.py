@@ -117,14 +117,15 @@ class Axis:
     def snap(self, u: Array) -> Array:
         """The coordinates of the values that the latest distribution has nearest to u; NaN stays NaN."""
         u = np.clip(u, *self.bounds)
+        if self.log and self._frame.step is not None:
+            low, high = self._ends
+            v = np.exp(low * (1 - u) + high * u)
+            return np.where(v > FINEST_LOG, u, self.to_unit(np.rint(v)))  # type: ignore[arg-type]
         if not self.cells:
             return u
         if self.choices:
             cell = np.minimum(u * self.cells, self.cells - 1)
             return self._middle(np.where(np.isnan(u), np.nan, self._recorded[np.nan_to_num(cell).astype(int)]))
-        if self.log and self.cells > 1:
-            low, high = self._ends
-            return self.to_unit(np.rint(np.exp(low * (1 - u) + high * u)))  # type: ignore[arg-type]
         return self._middle(np.minimum(np.floor(u * self.cells), self.cells - 1))
 
     def every(self) -> Array:
