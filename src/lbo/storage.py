@@ -13,12 +13,16 @@ from typing import Any
 import optuna
 from optuna.storages import BaseStorage, RDBStorage, RetryHeartbeatStaleTrialCallback
 
-from lbo.errors import StreamError
+from lbo.errors import LboError, StreamError
 
 HEARTBEAT = 60  # seconds; a trial whose process has been silent for twice as long is failed and run once more
 LOCK_TIMEOUT = 120  # seconds; Python's own five are too few for eight workers on one SQLite file
 RESTART_TIMEOUT = 60  # seconds that a running study waits for a database server that has gone away
 _OPENING_ATTEMPTS = 10
+
+
+class DatabaseGone(LboError, optuna.exceptions.StorageInternalError):
+    """The database server stopped in the middle of a statement."""
 
 
 def open_storage(storage: str | BaseStorage) -> BaseStorage:
@@ -86,10 +90,21 @@ class _Storage(RDBStorage):
         from sqlalchemy import event
 
         event.listen(self.engine, "do_connect", _connect_patiently)
+        event.listen(self.engine, "handle_error", _explain_disconnection)
         if self.engine.name == "sqlite":
             event.listen(self.engine, "connect", _read_damaged_text)
             self.engine.dispose()  # of connections that were opened before it listened
         weakref.finalize(self, _close, self.engine, os.getpid())
+
+
+def _explain_disconnection(context: Any) -> None:
+    """Optuna would speak of invalid data; whether a statement that was cut off has been carried out nobody can tell."""
+    if context.is_disconnect and not context.is_pre_ping:
+        raise DatabaseGone(
+            f"A database stays up while a study writes to it, but this one went away in the middle of a statement "
+            f"({str(context.original_exception).splitlines()[0]}). Run the same again once it is back: what was "
+            f"finished is kept, and the trial that was running is run once more."
+        ) from context.original_exception
 
 
 def _read_damaged_text(connection: Any, record: Any) -> None:
