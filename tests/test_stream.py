@@ -445,7 +445,7 @@ def test_a_parameter_that_changes_its_type_is_refused(sqlite):
     stream = lbo.Stream("heart", sqlite)
     run(stream, "a")
     with pytest.raises(SpaceError, match="'x'"):
-        run(stream, "b", objective=lambda trial: trial.suggest_categorical("x", [0, 1]), n_trials=2)
+        run(stream, "b", objective=lambda trial: trial.suggest_categorical("x", [0, 1]), n_trials=1)
 
 
 def test_an_adopted_task_that_does_not_fit_is_named(sqlite):

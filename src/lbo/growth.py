@@ -47,7 +47,7 @@ def learn_space(shown: Sequence[Shown], past: Space | None = None, *, keep_dropp
     own = _seen_axes([trial.distributions for trial in shown])
     for axis in past.axes:
         if axis.name in own:
-            _check_same_kind(axis.name, axis.frame, own[axis.name].frame)
+            check_same_kind(axis.name, axis.frame, own[axis.name].frame)
     unseen = {axis.name: axis for axis in past.axes if axis.name not in own}
     axes = tuple(axis for _, axis in sorted({**unseen, **own}.items()))
     inherited = dict(past.conditions)
@@ -151,7 +151,8 @@ def _separate(parent: Axis, with_it: Array, without: Array) -> Condition | None:
     return None
 
 
-def _check_same_kind(name: str, old: BaseDistribution, new: BaseDistribution) -> None:
+def check_same_kind(name: str, old: BaseDistribution, new: BaseDistribution) -> None:
+    """Refuse a parameter that has changed its type."""
     if type(old) is not type(new):
         raise SpaceError(
             f"A parameter keeps its type within a stream, but {name!r} was {old} and is now {new}. "
@@ -161,7 +162,7 @@ def _check_same_kind(name: str, old: BaseDistribution, new: BaseDistribution) ->
 
 def _union(name: str, old: BaseDistribution, new: BaseDistribution) -> BaseDistribution:
     """The smallest frame that holds both; scale and step are those of the newer one."""
-    _check_same_kind(name, old, new)
+    check_same_kind(name, old, new)
     match old, new:
         case CategoricalDistribution(), CategoricalDistribution():
             known = {choice_key(choice) for choice in new.choices}

@@ -18,6 +18,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from lbo import acquisition, blas
 from lbo import trials as trials_of
+from lbo.growth import check_same_kind
 from lbo.models.base import Model, Posterior, Task
 from lbo.seeds import Seed, fresh_seed
 from lbo.space import Array, Axis, Space
@@ -111,6 +112,10 @@ class LBOSampler(BaseSampler):
         _check_single_objective(study)
         axis = Axis(param_name, param_distribution, param_distribution)
         if self._stream is not None:
+            memory = self._stream.memory_for(study, self.model)
+            if memory is not None and param_name in memory.space.index:
+                known = memory.space.axes[memory.space.index[param_name]]
+                check_same_kind(param_name, known.latest, param_distribution)
             joint = self._suggest(study, trial, None)
             if param_name in joint and _fits(param_distribution, joint[param_name]):
                 return joint[param_name]
