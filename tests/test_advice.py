@@ -12,8 +12,9 @@ from optuna.study import StudyDirection
 import lbo
 from lbo import trials as trials_of
 from lbo.advice import GainLeft, Known, Stopper, advise
-from lbo.experiments import calibration
+from lbo.experiments import DataError, calibration
 from lbo.experiments.problems import Function
+from lbo.experiments.sequences import BraninSequence
 from lbo.models import Paper, default_model, draws, families
 from lbo.models.lifelong import Prior
 from lbo.seeds import Seed
@@ -238,16 +239,57 @@ def test_before_any_trial_draws_have_no_offset(memory):
 # Calibration
 
 
-CLAIM = calibration.Claim("s", 0, "t", 5, "keep", "keep", 0.1, 0.05, 0.95, 0.09, 0.02)
+CLAIM = calibration.Claim("survival-heart-2", 0, "t", 5, "keep", "keep", 0.1, 0.05, 0.95, 0.09, 0.02)
 
 
 def test_calibration_counts_what_came_true():
     found = [CLAIM, CLAIM, replace(CLAIM, loss=0.5), replace(CLAIM, probability=0.2, recommendation="retune", loss=1.0)]
     assert calibration.bins(found) == [(0.2, 0.0, 1), (pytest.approx(0.95), pytest.approx(2 / 3), 3)]
-    text = calibration.summary(found)
-    assert "| keep | any | 3 | 67% |" in text
-    assert "| keep | 4 | 50% |" in text
+    text = calibration.summary([*found, replace(CLAIM, sequence="branin-1")])
+    assert "* held-out cohorts: advice said keep 3 times, and 67% of them lost no more than stated (90% claimed" in text
+    assert "| heart | 3 | 67% | 0 | - |" in text
+    assert "| branin-1 | 1 | 100% | 0 | - |" in text
+    assert "| held-out cohorts | keep | 5 | 3 | 67% |" in text
+    assert "| held-out cohorts | keep | 4 | 50% |" in text
+    assert "| made sequences | keep | 95% | 100% | 1 |" in text
     assert calibration.bins([replace(CLAIM, probability=1.0)]) == [(1.0, 1.0, 1)]
+
+
+def test_a_killed_calibration_goes_on_where_it_stopped(tmp_path, monkeypatch):
+    def killed_at(*killers):
+        def claims(sequence, repetition, seed, after):
+            if (sequence.name, repetition) in killers:
+                raise KeyboardInterrupt
+            made.append((sequence.name, repetition))
+            yield replace(CLAIM, sequence=sequence.name, repetition=repetition, loss=1 / 3)
+
+        return claims
+
+    def run(repeats):
+        calibration.main(chosen="", repeats=repeats, out=tmp_path, png=False)
+
+    made = []
+    monkeypatch.setattr(calibration, "_made", lambda quick: [BraninSequence(0.1), BraninSequence(1)])
+    monkeypatch.setattr(calibration, "claims", killed_at(("branin-0.1", 1)))
+    with pytest.raises(KeyboardInterrupt):
+        run(repeats=2)
+    assert made == [("branin-0.1", 0), ("branin-1", 0)]
+    monkeypatch.setattr(calibration, "claims", killed_at())
+    run(repeats=2)
+    assert made[2:] == [("branin-0.1", 1), ("branin-1", 1)]
+    assert calibration._read_claims(tmp_path / "claims.csv") == [
+        replace(CLAIM, sequence=name, repetition=repetition, loss=1 / 3) for name, repetition in made
+    ]
+    monkeypatch.setattr(calibration.inspect, "getsource", lambda module: "other code, other claims")
+    run(repeats=1)
+    assert made[4:] == [("branin-0.1", 0), ("branin-1", 0)]
+
+
+def test_calibration_says_which_cohorts_there_are(tmp_path):
+    with pytest.raises(DataError, match=r"A cohort is one of .*rotterdam.*, but hart was asked for"):
+        calibration.main(chosen="hart", out=tmp_path)
+    with pytest.raises(DataError, match="neither"):
+        calibration.main(chosen="", made=False, out=tmp_path)
 
 
 class HighBowls:
@@ -266,4 +308,5 @@ def test_a_claim_is_held_against_the_truth(tmp_path):
     assert [(claim.about, claim.trials) for claim in found] == [("keep", 0), ("keep", 2), ("stop", 2)]
     assert 1 > found[0].loss == found[1].loss >= found[2].loss >= 0
     calibration.write(found, tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} == {"claims.csv", "calibration.md", "calibration.html"}
+    assert {path.name for path in tmp_path.iterdir()} == {"claims.csv", "calibration.md", "figures"}
+    assert (tmp_path / "figures" / "calibration.html").is_file()

@@ -328,8 +328,22 @@ def test_weights_sum_to_one_where_nothing_ever_failed():
 def test_hypotheses_of_no_weight_are_left_out():
     posterior = MODEL.fit(branin_task(40, seed=2), memory_of_two(), SEED, None)
     log_w, _, _ = posterior.mixture(points(2, 5))
-    assert len(log_w) < len(posterior.finalists)
+    *weighed, _ = posterior.components
+    assert len(weighed) < len(posterior.finalists)
     assert (log_w > lifelong.NEGLIGIBLE).all()
+
+
+def test_one_in_twenty_doubts_that_the_function_is_as_smooth_as_its_trials_look():
+    posterior = MODEL.fit(branin_task(12, seed=2), memory_of_two(), SEED, None)
+    log_w, _, var = posterior.mixture(points(2, 50))
+    leader, doubt = posterior.components[0], posterior.components[-1]
+    np.testing.assert_allclose(np.exp(log_w).sum(), 1)
+    np.testing.assert_allclose(np.exp(log_w[-1]), lifelong.DOUBT)
+    np.testing.assert_allclose(doubt.ell, leader.ell / 2)
+    assert doubt.m == leader.m
+    assert (var[-1] > var[0]).mean() > 0.9
+    young = MODEL.fit(branin_task(4, seed=2), memory_of_two(), SEED, None)
+    assert len(young.components) <= len(young.finalists)
 
 
 def test_a_failure_halves_the_chance_of_success_where_it_was_and_only_there():

@@ -5,13 +5,13 @@ import sys
 import numpy as np
 import pytest
 
-from lbo import plot
+from lbo import history, plot
 from lbo.errors import MissingExtra
 from lbo.history import memories, past_tasks
 from lbo.models import Paper, default_model
 from past_streams import MODELS, grid_trials, stream_of, trial
 
-FIGURES = [plot.progress, plot.speed_up, plot.sharing, plot.similarity, plot.drift, plot.memory_size]
+FIGURES = [plot.best_values, plot.progress, plot.speed_up, plot.sharing, plot.similarity, plot.drift, plot.memory_size]
 
 
 def bowl(x, y):
@@ -94,6 +94,42 @@ def test_memory_size_ends_with_that_of_now(stream):
     figure = plot.memory_size(stream)
     assert len(figure.data[0].y) == 3
     assert figure.data[0].y[-1] == pytest.approx(stream.memory().nbytes / 1024)
+
+
+@pytest.fixture(scope="module")
+def long_stream():
+    """More tasks than memories are derived for; every one the same bowl, so that all of them are alike."""
+    tasks = {f"t{n}": grid_trials(bowl, side=2) for n in range(plot.DERIVED + 3)}
+    stream = stream_of(tasks)
+    stream.rebuild()
+    return stream
+
+
+def test_of_a_long_stream_only_the_shown_tasks_are_folded(long_stream, monkeypatch):
+    folded = []
+    monkeypatch.setattr(history, "fold", lambda *args, fold=history.fold: folded.append(args[2]) or fold(*args))
+    assert np.array(plot.similarity(long_stream, last=4).data[0].z).min() > 0.9
+    assert folded == [f"t{n}" for n in range(29, 33)]
+    for figure in (plot.best_values, plot.progress, plot.speed_up, plot.sharing, plot.drift, plot.memory_size):
+        figure(long_stream)
+    assert len(folded) == 4
+
+
+def test_the_memorys_size_in_a_long_stream_grows_by_its_records(long_stream):
+    figure, memory = plot.memory_size(long_stream, last=3), long_stream.memory()
+    assert list(figure.layout.xaxis.ticktext) == ["t30", "t31", "t32"]
+    assert figure.data[0].y[-1] == memory.nbytes / 1024
+    steps = np.diff(figure.data[0].y) * 1024
+    assert (steps > 50).all()
+    assert (steps < 1000).all()
+
+
+def test_best_values_are_those_of_all_tasks_and_few_of_them_are_named(long_stream):
+    figure = plot.best_values(long_stream)
+    assert list(figure.data[0].y) == [min(t.value for t in grid_trials(bowl, side=2))] * 33
+    named = figure.layout.xaxis.ticktext
+    assert len(named) <= plot.MOST_NAMES["x"]
+    assert named[-1] == "t32"
 
 
 def test_memories_that_are_known_are_not_derived_again(stream, monkeypatch):

@@ -7,11 +7,11 @@ import sys
 import numpy as np
 import pytest
 
-from lbo import report
+from lbo import history, report
 from lbo.errors import MissingExtra
 from lbo.experiments.figures import browser
-from lbo.models import Paper
-from past_streams import MODELS, grid_trials, stream_of, trial
+from lbo.models import SGP, Paper
+from past_streams import MODELS, SQUARE, grid_trials, stream_of, trial
 
 EVIL = ["<script>document.title='run'</script>", "</script><script>document.title='run'</script>",
         "<img src=x onerror=document.title='run'>", "\"'&<b>$name ${x}"]  # fmt: skip
@@ -106,6 +106,37 @@ def test_tables_hold_every_task_and_its_advice():
     ]
     for task in ("jan", "feb", "mar"):
         assert str(stream.advice(task).reason).replace("'", "&#x27;") in html
+
+
+def test_the_report_of_a_long_stream_says_what_it_leaves_out(monkeypatch):
+    stream = stream_of({f"t{n}": grid_trials(bowl, side=2) for n in range(report.LAST + 2)})
+    stream.rebuild()
+    for task in ("newest", "after it"):  # whose memories are stored
+        stream.study(task, seed=0).ask(SQUARE)
+    folded = []
+    monkeypatch.setattr(history, "fold", lambda *args, fold=history.fold: folded.append(args[2]) or fold(*args))
+    html = without_plotly(report.render(stream))
+    assert len(folded) == report.LAST
+    assert "This stream has 34 tasks" in html
+    assert "The newest 30 tasks, oldest first" in html
+    assert "There is advice on the newest 2 tasks." in html
+    for task in ("newest", "after it"):
+        assert str(stream.advice(task).reason).replace("'", "&#x27;") in html
+
+
+def test_a_long_stream_of_another_model_has_no_advice():
+    stream = stream_of({f"t{n}": grid_trials(bowl, side=2) for n in range(report.LAST + 1)})
+    stream.rebuild(SGP())
+    html = without_plotly(report.render(stream))
+    assert "There is advice on no task." in html
+    assert "as if the stream had begun" not in html
+
+
+def test_advice_is_on_the_newest_tasks():
+    stream = stream_of({f"t{n}": grid_trials(bowl, side=2) for n in range(report.ADVISED + 1)})
+    html = without_plotly(report.render(stream))
+    assert f"There is advice on the newest {report.ADVISED} tasks." in html
+    assert "This stream has" not in html
 
 
 def test_any_stream_can_be_reported(tmp_path):

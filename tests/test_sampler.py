@@ -29,6 +29,7 @@ from optuna.testing.pytest_samplers import (
 from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
 import lbo
+from lbo import acquisition
 from lbo.errors import SpaceError
 from lbo.growth import Shown, learn_space
 from lbo.models.base import standardise
@@ -60,6 +61,7 @@ class Bump:
 class BumpPosterior:
     X: np.ndarray
     z: np.ndarray
+    stranger: ClassVar[float] = 0.0
 
     @property
     def best(self):
@@ -627,6 +629,19 @@ def test_a_suggestion_from_memory_that_a_new_task_does_not_allow_is_drawn_anew()
     study = bump_study(model=Bump(first={"x": 0.625, "c": "b"}), stream=stream)
     study.optimize(lambda t: t.suggest_float("x", 2, 3) + len(t.suggest_categorical("c", "cd")), n_trials=3)
     assert all(2 <= t.params["x"] <= 3 for t in study.trials)
+
+
+@pytest.mark.parametrize("stranger", [0.9, 0.1])
+def test_a_young_task_that_resembles_nothing_remembered_explores(monkeypatch, stranger: float) -> None:
+    asked = []
+    maximise = acquisition.maximise
+    monkeypatch.setattr(BumpPosterior, "stranger", stranger)
+    monkeypatch.setattr(acquisition, "maximise", lambda *args: asked.append(1) or maximise(*args))
+    study = bump_study(model=Bump(initial=2), stream=remembered({"x": 0.5}, x=FloatDistribution(0, 1)))
+    study.optimize(lambda t: t.suggest_float("x", 0, 1), n_trials=8)
+    assert len(asked) == (0 if stranger > 0.5 else 6)
+    study.optimize(lambda t: t.suggest_float("x", 0, 1), n_trials=1)
+    assert len(asked) == (1 if stranger > 0.5 else 7)
 
 
 def test_memory_of_another_type_is_refused() -> None:

@@ -116,7 +116,7 @@ class Stopper:
     Args:
         threshold: the gain, in the objective's units, below which going on is not worth it.
 
-    Example:
+    Examples:
         >>> study.optimize(objective, n_trials=200, callbacks=[lbo.advice.Stopper(0.001)])
     """
 
@@ -136,7 +136,7 @@ class GainLeft:
     It has the method of `optuna.terminator.BaseImprovementEvaluator` and does not inherit from it: Optuna 6 takes that
     module away, and its Terminator needs no more than the method.
 
-    Example:
+    Examples:
         >>> Terminator(improvement_evaluator=GainLeft(study), error_evaluator=StaticErrorEvaluator(0.001))
     """
 

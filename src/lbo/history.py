@@ -1,4 +1,4 @@
-"""A stream's past as pictures and the report need it: every task's trials, and the memory after every task."""
+"""A stream's past as pictures and the report need it: tasks with their trials, and the memory after each or before."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
-from lbo.consolidate import fold
+from lbo.consolidate import belongs, fold
 from lbo.memory import Memory
 from lbo.models.base import Model
 from lbo.stream import Stream
@@ -61,25 +61,36 @@ def has_value(trial: FrozenTrial) -> bool:
     return trial.state == TrialState.COMPLETE and trial.value is not None and math.isfinite(trial.value)
 
 
-def past_tasks(stream: Stream) -> list[PastTask]:
-    """The stream's tasks, oldest first."""
-    storage = stream.storage
+def past_tasks(stream: Stream, last: int | None = None) -> list[PastTask]:
+    """The stream's tasks, oldest first, or the last of them: reading the trials of a thousand takes many seconds."""
+    storage, tasks = stream.storage, stream._list()
+    shown = tasks if last is None else tasks[-last:]
     return [
         PastTask(
             name=task.name,
             direction=storage.get_study_directions(task.study_id)[0],
             trials=tuple(t for t in storage.get_all_trials(task.study_id, deepcopy=False) if t.state.is_finished()),
         )
-        for task in stream._list()
+        for task in shown
     ]
 
 
-def memories(stream: Stream, model: Model) -> Iterator[Memory | None]:
-    """The memory after each task, folded from the trials once more: a stream keeps only the newest."""
+def memories(stream: Stream, model: Model, last: int | None = None) -> Iterator[Memory | None]:
+    """The memory after each task, folded from the trials once more: a stream keeps only the newest two.
+
+    After each of the last tasks, it is what it would be if the stream had begun with the first of those.
+    """
     memory = None
-    for task in past_tasks(stream):
+    for task in past_tasks(stream, last):
         memory = fold(memory, stream.name, task.name, task.trials, task.direction, model)
         yield memory
+
+
+def stored_before(stream: Stream, model: Model) -> dict[str, Memory | None]:
+    """The memory before each of the newest tasks of which it is stored, oldest first; nothing is folded for it."""
+    tasks, shelved = stream._list(), stream._shelf.read()
+    usable = [s for s in shelved if belongs(s.memory, model) and stream._unchanged(s.covers, tasks)]
+    return {tasks[len(s.covers)].name: s.memory for s in reversed(usable) if len(s.covers) < len(tasks)}
 
 
 def _value(trial: FrozenTrial) -> float:

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from optuna.distributions import BaseDistribution, CategoricalDistribution
 
+from lbo import blas
 from lbo.errors import MissingExtra
 from lbo.history import PastTask, memories, past_tasks
 from lbo.maths import Array
@@ -29,6 +31,7 @@ from lbo.stream import Stream
 from lbo.trials import latest_distributions
 
 LAST = 30  # tasks shown
+DERIVED = 30  # a stream of so many tasks has its memory after each of them derived once more; a longer one has not
 BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "#8A8F98"
 TIME_SCALE = ("#9CC3E6", "#4A90C8", "#0072B2", "#08306B")  # old tasks light, new ones dark
 AMOUNT_SCALE = ((0.0, "#F4F6F8"), (0.5, "#6BAED6"), (1.0, "#08306B"))
@@ -36,15 +39,33 @@ SIGN_SCALE = ((0.0, "#D55E00"), (0.5, "#F7F7F7"), (1.0, "#0072B2"))
 LONGEST_LABEL = 20
 NEXT_BEST = 3  # configurations of a task in the drift plot, the best one among them
 MOST_PARAMETERS = 12
+MOST_NAMES = {"x": 15, "y": 30}  # of tasks along an axis, on a phone too; of more, every second or third is named
 PANEL = 130  # pixels of height for a parameter
 MOST_CHOICES = 5  # of a parameter whose choices are all named on its axis
 PROBES = 512  # points at which functions are compared
-WRITTEN_OUT = 12  # tasks up to which numbers are written into cells, and every name into a legend
+MARKED = 100  # tasks up to which each is a point of its own on a line
+WRITTEN_OUT = 12  # tasks up to which numbers are written into cells and bars, and every name into a legend
+
+
+def best_values(stream: Stream, *, last: int | None = None) -> Any:
+    """The best value of each task, from the records in memory; of all tasks if `last` is None."""
+    memory = stream.memory()
+    records = memory.records if last is None else memory.records[-last:]
+    names = [record.task for record in records]
+    figure = _figure("Best value of each task", None, f"best value ({stream.direction})")
+    figure.add_scatter(
+        x=list(range(len(records))), y=[record.best[0][1] for record in records], showlegend=False,
+        mode="lines+markers" if len(records) <= MARKED else "lines",
+        line={"color": BLUE, "width": 2}, marker={"size": 7}, customdata=[_text(name) for name in names],
+        hovertemplate="%{customdata}: %{y}<extra></extra>",
+    )  # fmt: skip
+    _name_ticks(figure, names, "x")
+    return _or_empty(figure, names, _NOTHING_REMEMBERED)
 
 
 def progress(stream: Stream, *, last: int = LAST) -> Any:
     """Best value so far against the number of trials, one line per task."""
-    tasks = [task for task in past_tasks(stream)[-last:] if task.best]
+    tasks = [task for task in past_tasks(stream, last) if task.best]
     figure = _figure("Best value against trials", "trials", f"best value ({stream.direction})")
     for task, colour in zip(tasks, _time_colours(len(tasks)), strict=True):
         newest = task is tasks[-1]
@@ -60,7 +81,7 @@ def progress(stream: Stream, *, last: int = LAST) -> Any:
 
 def speed_up(stream: Stream, *, last: int = LAST) -> Any:
     """Trials each task needed to reach the best value of the task before it, beside what that one needed itself."""
-    tasks = [task for task in past_tasks(stream) if task.best][-last - 1 :]
+    tasks = [task for task in past_tasks(stream, last + 1) if task.best]
     pairs = [(old, new, old.best_value) for old, new in pairwise(tasks) if old.best_value is not None]
     names = [new.name for _, new, _ in pairs]
     before = [old.trials_to(level) for old, _, level in pairs]
@@ -75,7 +96,8 @@ def speed_up(stream: Stream, *, last: int = LAST) -> Any:
     ):  # fmt: skip
         figure.add_bar(
             x=list(range(len(names))), y=heights, name=name, marker=marker, customdata=[_text(n) for n in names],
-            offsetgroup="previous" if name == "previous task" else "this", text=heights, textangle=0,
+            offsetgroup="previous" if name == "previous task" else "this", textangle=0,
+            text=heights if len(names) <= WRITTEN_OUT else None,
             hovertemplate=f"%{{customdata}}<br>{name}: %{{y}} trials<extra></extra>",
         )  # fmt: skip
     _name_ticks(figure, names, "x")
@@ -96,20 +118,21 @@ def sharing(stream: Stream, *, last: int = LAST) -> Any:
 def similarity(stream: Stream, *, last: int = LAST, after: Sequence[Memory | None] | None = None) -> Any:
     """How alike tasks are, from -1 to 1.
 
-    Of the default model: the correlation of what it remembers of the tasks' functions, over the search space. Of
-    another: the cosine between the networks that they use.
+    Of the default model: the correlation of what it remembers of the tasks' functions, over the search space; of a
+    stream longer than 30 tasks, what it would remember if the stream had begun with those shown. Of another model: the
+    cosine between the networks that they use.
 
     Args:
         stream: whose tasks.
         last: tasks shown.
-        after: the memory after each task, if it is known already; else it is derived once more.
+        after: the memory after each of them, if it is known already; else it is derived once more.
     """
     memory = stream.memory()
-    names = memory.tasks[-last:]
-    if names and memory.model["name"] == Lifelong.name:
-        alike = _correlations(memory, _remembering(stream, memory, after)[-last:])
+    if memory.records and memory.model["name"] == Lifelong.name:
+        known = _remembering(_memories(stream, memory, last) if after is None else after)[-last:]
+        names, alike = [m.tasks[-1] for m in known], _correlations(memory, known)
     else:
-        alike = _cosines(memory.sharing[-last:])
+        names, alike = memory.tasks[-last:], _cosines(memory.sharing[-last:])
     figure = _figure("How alike the tasks are", None, None)
     _add_heatmap(figure, alike, names, SIGN_SCALE, low=-1.0, columns=names)
     _name_ticks(figure, names, "x")
@@ -126,7 +149,7 @@ def drift(stream: Stream, *, last: int = LAST, most: int = MOST_PARAMETERS) -> A
         last: tasks shown.
         most: parameters shown.
     """
-    tasks = [task for task in past_tasks(stream)[-last:] if task.best]
+    tasks = [task for task in past_tasks(stream, last) if task.best]
     distributions = latest_distributions([trial for task in tasks for trial in task.trials])
     used = [name for name in distributions if any(name in t.params for task in tasks for t in task.ranked[:NEXT_BEST])]
     names = sorted(used, key=lambda name: -_movement(tasks, name, distributions[name]))[:most]
@@ -140,12 +163,19 @@ def drift(stream: Stream, *, last: int = LAST, most: int = MOST_PARAMETERS) -> A
 def memory_size(stream: Stream, *, last: int = LAST, after: Sequence[Memory | None] | None = None) -> Any:
     """Size of the memory in storage after each task.
 
+    In a stream longer than 30 tasks, of the records up to each task and the networks of today: these have long had
+    their largest size in the default model, and deriving them once more would take minutes.
+
     Args:
         stream: whose memory.
         last: tasks shown.
-        after: the memory after each task, if it is known already; else it is derived once more.
+        after: the memory after each of them, if it is known already; else it is derived once more.
     """
-    kept = _remembering(stream, stream.memory(), after)[-last:]
+    memory = stream.memory()
+    if after is None:
+        whole = len(stream.tasks) <= DERIVED
+        after = _memories(stream, memory, last) if whole else _records_up_to(memory, last)
+    kept = _remembering(after)[-last:]
     names = [memory.tasks[-1] for memory in kept]
     figure = _figure("Size of the memory", None, "KiB")
     figure.add_scatter(
@@ -165,11 +195,22 @@ _NOTHING_REMEMBERED = "Nothing is remembered yet: a task needs two trials with v
 # Memory
 
 
-def _remembering(stream: Stream, memory: Memory, after: Sequence[Memory | None] | None) -> list[Memory]:
+def _memories(stream: Stream, memory: Memory, last: int) -> list[Memory | None]:
+    """The memory after each of the last tasks; a stream of few tasks is told from its beginning."""
+    whole = len(stream.tasks) <= DERIVED
+    return list(memories(stream, from_settings(memory.model), None if whole else last))
+
+
+def _records_up_to(memory: Memory, last: int) -> list[Memory]:
+    """A memory without the records after each of the last tasks."""
+    n = len(memory.records)
+    return [replace(memory, records=memory.records[:k]) for k in range(max(n - last, 0) + 1, n + 1)]
+
+
+def _remembering(after: Sequence[Memory | None]) -> list[Memory]:
     """The memory after each task that left something in it."""
-    known = memories(stream, from_settings(memory.model)) if after is None else after
     grown: list[Memory] = []
-    for found in known:
+    for found in after:
         if found is not None and len(found.records) > (len(grown[-1].records) if grown else 0):
             grown.append(found)
     return grown
@@ -178,7 +219,8 @@ def _remembering(stream: Stream, memory: Memory, after: Sequence[Memory | None] 
 def _correlations(memory: Memory, after: Iterable[Memory]) -> Array:
     """(tasks, tasks) of the functions that were the newest one of each memory, at random points of the space."""
     X = memory.space.encode(memory.space.sample((Seed(0) / "similarity").rng(), PROBES))
-    values = np.array([latent.mean(families.recall(memory.space, m).functions[0], X) for m in after])
+    with blas.one_thread():
+        values = np.array([latent.mean(families.recall(memory.space, m).functions[0], X) for m in after])
     return _cosines(values - values.mean(axis=1, keepdims=True))
 
 
@@ -318,7 +360,9 @@ def _add_heatmap(
 def _name_ticks(figure: Any, names: Sequence[str], axis: str) -> None:
     """Tasks along an axis, by position: two long names may begin alike."""
     update = figure.update_xaxes if axis == "x" else figure.update_yaxes
-    update(tickvals=list(range(len(names))), ticktext=[_label(name) for name in names], zeroline=False)
+    step = max(-(-len(names) // MOST_NAMES[axis]), 1)
+    shown = range((len(names) - 1) % step, len(names), step)  # the newest among them
+    update(tickvals=list(shown), ticktext=[_label(names[i]) for i in shown], zeroline=False)
 
 
 def _time_colours(n: int) -> list[str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from string import Template
@@ -16,13 +17,14 @@ import lbo
 from lbo import plot
 from lbo.advice import Advice, Gain, Known, advise
 from lbo.errors import MissingExtra
-from lbo.history import PastTask, has_value, memories, past_tasks
+from lbo.history import PastTask, has_value, memories, past_tasks, stored_before
 from lbo.memory import Memory
 from lbo.models import from_settings
 from lbo.models.lifelong import Lifelong
 from lbo.stream import Stream
 
 LAST = plot.LAST  # tasks in tables and pictures
+ADVISED = 10  # tasks with advice, which takes half a second each
 
 
 def write(stream: Stream, path: str | os.PathLike[str]) -> Path:
@@ -32,24 +34,50 @@ def write(stream: Stream, path: str | os.PathLike[str]) -> Path:
     return written
 
 
+@dataclass(frozen=True)
+class Content:
+    """What a report is made of."""
+
+    stream: Stream
+    names: list[str]  # of all tasks
+    tasks: list[PastTask]  # the last of them
+    memory: Memory  # after all of them
+    after: list[Memory | None] | None  # the memory after each of the last tasks, where pictures need it
+    advice: list[Advice]
+
+    @property
+    def whole(self) -> bool:
+        """Whether all tasks are shown, and `after` is the memory as it was."""
+        return len(self.names) == len(self.tasks)
+
+
 def render(stream: Stream) -> str:
     """The report as HTML."""
     script = _plotly_script()
-    memory, tasks = stream.memory(), past_tasks(stream)
-    model = from_settings(memory.model)
-    after = list(memories(stream, model))
-    advice = _advice(stream, tasks, after, model if isinstance(model, Lifelong) else None)
+    content = _read(stream)
     return _PAGE.substitute(
         name=escape(stream.name),
         version=lbo.__version__,
         style=_STYLE,
         plotly=script,
-        cards=_cards(stream, tasks, memory, advice),
-        tasks=_tasks_table(tasks[-LAST:]),
-        advice=_advice_table(advice[-LAST:]),
-        charts="\n".join(_chart(chart, stream, after) for chart in CHARTS),
+        left_out=_left_out(content),
+        cards=_cards(content),
+        which="Every task" if content.whole else _newest(len(content.tasks)).capitalize(),
+        tasks=_tasks_table(content.tasks),
+        advised=_advised(content),
+        advice=_advice_table(content.advice),
+        charts="\n".join(_chart(chart, content) for chart in CHARTS),
         resize=_RESIZE,
     )
+
+
+def _read(stream: Stream) -> Content:
+    names, memory, tasks = stream.tasks, stream.memory(), past_tasks(stream, LAST)
+    model = from_settings(memory.model)
+    whole, default = len(names) == len(tasks), isinstance(model, Lifelong)
+    after = list(memories(stream, model, LAST)) if whole or default else None
+    advice = _advice(stream, tasks, after if whole else None, model if isinstance(model, Lifelong) else None)
+    return Content(stream, names, tasks, memory, after, advice)
 
 
 def _plotly_script() -> str:
@@ -61,15 +89,22 @@ def _plotly_script() -> str:
 
 
 def _advice(
-    stream: Stream, tasks: Sequence[PastTask], after: Sequence[Memory | None], model: Lifelong | None
+    stream: Stream, tasks: Sequence[PastTask], after: Sequence[Memory | None] | None, model: Lifelong | None
 ) -> list[Advice]:
-    """Of each task, with the memory that it had; the default model's memory where the stream has another's."""
-    if model is None:
-        model, after = Lifelong(), list(memories(stream, Lifelong()))
-    before = [None, *after][: len(tasks)]
+    """On the newest tasks, each with the memory that it had.
+
+    Where the memory after each task is not known, on those before which it is stored. Where the stream has another
+    model, the default's memory is derived, if the stream is short enough for that.
+    """
+    if after is None:
+        before = stored_before(stream, model or Lifelong())
+    else:
+        after = after if model else list(memories(stream, Lifelong()))
+        before = {task.name: memory for task, memory in zip(tasks, [None, *after], strict=False)}
+    advised = [task for task in tasks if task.name in before][-ADVISED:]
     return [
-        advise(task.name, Known(task.trials, task.direction, memory), model=model)
-        for task, memory in list(zip(tasks, before, strict=True))[-LAST:]
+        advise(task.name, Known(task.trials, task.direction, before[task.name]), model=model or Lifelong())
+        for task in advised
     ]
 
 
@@ -83,54 +118,65 @@ class Chart(NamedTuple):
     heading: str
     explanation: str
     alt: str
-    draw: Callable[..., Any]
-    needs_memories: bool = False
+    draw: Callable[[Content], Any]
 
 
 CHARTS = (
     Chart(
+        "best-values", "Best value of each task",
+        "How good the best configuration of each task was. It moves with the data, which may be harder or easier, as "
+        "much as with the tuning.",
+        "Line chart of the best value of each task, oldest first.",
+        lambda content: plot.best_values(content.stream),
+    ),
+    Chart(
         "progress", "Best value against trials",
         "Each line is a task, the newest one dark and thick. A line that starts near where it ends is a task that "
         "profited from those before it.",
-        "Line chart of the best value so far against the number of trials, one line per task.", plot.progress,
+        "Line chart of the best value so far against the number of trials, one line per task.",
+        lambda content: plot.progress(content.stream),
     ),
     Chart(
         "speed-up", "Trials to reach the previous task's level",
         "How many trials a task needed to be as good as the task before it ended, beside what that task itself needed. "
         "Hatched bars did not get there, perhaps because the new data are harder.",
-        "Bar chart of the trials that each task needed to reach the best value of the task before.", plot.speed_up,
+        "Bar chart of the trials that each task needed to reach the best value of the task before.",
+        lambda content: plot.speed_up(content.stream),
     ),
     Chart(
         "drift", "Where the optimum moved",
         "The best value of every hyper-parameter, task by task, over the whole range that was searched; the parameter "
         "that moved most comes first. Grey dots are the next best trials: where they scatter, the parameter matters "
         "little. A gap means that the best model does not have it.",
-        "One small chart per hyper-parameter with its best value in each task.", plot.drift,
+        "One small chart per hyper-parameter with its best value in each task.",
+        lambda content: plot.drift(content.stream),
     ),
     Chart(
         "similarity", "How alike the tasks are",
         "1 is the same landscape, 0 has nothing to do with it, and -1 is its opposite. A block of dark blue cells is a "
         "family of tasks; a task that is pale everywhere was a stranger.",
-        "Heat map of the similarity of every pair of tasks.", plot.similarity, True,
+        "Heat map of the similarity of every pair of tasks.",
+        lambda content: plot.similarity(content.stream, after=content.after),
     ),
     Chart(
         "sharing", "Which tasks share which networks",
         "What is remembered is kept in networks, each a function that several tasks may lean on. The darker the cell, "
         "the more the task used it. Tasks in one column learned from each other.",
-        "Heat map of how much each task used each network.", plot.sharing,
+        "Heat map of how much each task used each network.",
+        lambda content: plot.sharing(content.stream),
     ),
     Chart(
         "memory-size", "Size of the memory",
         "All that is carried to the next task. There are only so many networks, so in the end it grows by one short "
         "record per task.",
-        "Line chart of the memory's size in storage after each task.", plot.memory_size, True,
+        "Line chart of the memory's size in storage after each task.",
+        lambda content: plot.memory_size(content.stream, after=content.after if content.whole else None),
     ),
 )  # fmt: skip
 
 
-def _chart(chart: Chart, stream: Stream, after: Sequence[Memory | None]) -> str:
-    figure = chart.draw(stream, after=after) if chart.needs_memories else chart.draw(stream)
-    figure.update_layout(title=None, margin_t=30)
+def _chart(chart: Chart, content: Content) -> str:
+    figure = chart.draw(content).update_layout(title=None, margin_t=30)
     drawn = figure.to_html(
         full_html=False, include_plotlyjs=False, div_id=f"plot-{chart.id}",
         config={"responsive": True, "displayModeBar": False, "displaylogo": False},
@@ -144,19 +190,54 @@ def _chart(chart: Chart, stream: Stream, after: Sequence[Memory | None]) -> str:
 # Tables
 
 
-def _cards(stream: Stream, tasks: Sequence[PastTask], memory: Memory, advice: Sequence[Advice]) -> str:
-    newest = tasks[-1] if tasks else None
+def _cards(content: Content) -> str:
+    stream, memory = content.stream, content.memory
+    newest = content.tasks[-1] if content.tasks else None
+    advice = content.advice[-1] if content.advice else None
     cards = [
-        ("tasks", str(len(tasks)), f"newest: {newest.name}" if newest else ""),
-        ("trials", str(sum(len(task.trials) for task in tasks)), "over all tasks"),
+        ("tasks", f"{len(content.names):,}", f"newest: {newest.name}" if newest else ""),
+        ("trials", f"{_trials(content):,}", "over all tasks"),
         ("best value", _number(newest.best_value if newest else None), f"of the newest task ({stream.direction})"),
-        ("memory", f"{memory.nbytes / 1024:.0f} KiB", f"{memory.networks} networks, model {memory.model['name']}"),
-        ("advice", advice[-1].recommendation if advice else "-", "for the newest task"),
+        ("memory", f"{memory.nbytes / 1024:,.0f} KiB", f"{memory.networks} networks, model {memory.model['name']}"),
+        ("advice", advice.recommendation if advice else "-", f"for {advice.task}" if advice else ""),
     ]
     return "\n".join(
         f'<div class="card"><span>{title}</span><strong>{escape(value)}</strong><small>{escape(note)}</small></div>'
         for title, value, note in cards
     )
+
+
+def _trials(content: Content) -> int:
+    """Of the tasks shown, and of those before them that left a record."""
+    shown = {task.name for task in content.tasks}
+    earlier = sum(record.n_trials for record in content.memory.records if record.task not in shown)
+    return earlier + sum(len(task.trials) for task in content.tasks)
+
+
+def _left_out(content: Content) -> str:
+    """What the report of a long stream does not show."""
+    if content.whole:
+        return ""
+    default = content.memory.model["name"] == Lifelong.name
+    sentences = [
+        f"This stream has {len(content.names):,} tasks, and tables and pictures show the newest {len(content.tasks)}. "
+        f"Only the best values are of all tasks, as the memory has them.",
+        "How alike the tasks are is found as if the stream had begun with those shown." if default else "",
+        "The memory's sizes are those of the records up to each task, with the networks of today.",
+        f"Advice is on {_newest(len(content.advice))}: what was known before earlier ones is not kept, and "
+        f"Stream.advice derives it again, which takes a while.",
+    ]
+    return f'<p class="left-out">{" ".join(escape(sentence) for sentence in sentences if sentence)}</p>'
+
+
+def _advised(content: Content) -> str:
+    """On which tasks there is advice, if not on all."""
+    n = len(content.advice)
+    return f" There is advice on {_newest(n)}." if n < len(content.names) else ""
+
+
+def _newest(n: int) -> str:
+    return {0: "no task", 1: "the newest task"}.get(n, f"the newest {n} tasks")
 
 
 def _tasks_table(tasks: Sequence[PastTask]) -> str:
@@ -283,19 +364,19 @@ _PAGE = Template("""<!DOCTYPE html>
 </head>
 <body>
 <main>
-<header><h1>$name</h1><p>What was tuned in this stream, what it remembers, and what to do next.</p></header>
+<header><h1>$name</h1><p>What was tuned in this stream, what it remembers, and what to do next.</p>$left_out</header>
 <div class="cards">
 $cards
 </div>
-<section class="long"><h2>Tasks</h2><p>Every task, oldest first, with the best configuration found.</p>
-$tasks
-</section>
 <section class="long"><h2>Keep or retune?</h2><p>What a perfect search would gain on average: over keeping the best
 configuration of the task before, and over the best trial of the task itself. <b>keep</b>: the old configuration is good
-enough. <b>stop</b>: the task's own best is. <b>retune</b>: a gain that counts is still likely.</p>
+enough. <b>stop</b>: the task's own best is. <b>retune</b>: a gain that counts is still likely.$advised</p>
 $advice
 </section>
 $charts
+<section class="long"><h2>Tasks</h2><p>$which, oldest first, with the best configuration found.</p>
+$tasks
+</section>
 <footer>Written by lbo $version. Made of trials and memory: no row of the data is in this file.</footer>
 </main>
 <script>$resize</script>

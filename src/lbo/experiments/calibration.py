@@ -1,17 +1,30 @@
 """Is advice to be trusted? What it says of tasks whose optimum is known, beside what is true.
 
-    python -m lbo.experiments.calibration [--quick] [--repeats 5] [--out runs/calibration]
+    python -m lbo.experiments.calibration --repeats 3          every cohort and every made sequence
+    python -m lbo.experiments.calibration --cohorts rotterdam --no-made
+    python -m lbo.experiments.calibration --quick              a few made sequences, in minutes
 
 A claim is made of every task but the first after AFTER trials: how likely it is that keeping the previous task's
 configuration (or stopping with the task's own best) loses no more than the stated amount, the advice's threshold.
-Written are claims.csv, calibration.md and calibration.html: claimed probability against how often it came true.
+Held-out tasks are windows of public survival cohorts, on tables of configurations that were evaluated once
+(`cohort-tables/`, tabulated first where they are missing); made ones are Branin and synthetic sequences.
+
+    out/units/SEQUENCE/REPETITION-FINGERPRINT.csv   the claims of one stream, written when it is done
+    out/claims.csv, out/calibration.md, out/figures/calibration.html and .png, after every stream
+
+A run that was killed goes on with the streams that are not there yet. The fingerprint is of all that claims depend on,
+the code of the model and of advice among it.
 """
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+import hashlib
+import inspect
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, fields
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
@@ -24,10 +37,11 @@ from rich.console import Console
 from rich.progress import track
 
 from lbo import advice
-from lbo.errors import MissingExtra
-from lbo.experiments import cohorts, sequences
+from lbo.errors import LboError, MissingExtra
+from lbo.experiments import DataError, cohorts, figures, methods, sequences
 from lbo.experiments.problems import Problem, Rows, Step, as_int
 from lbo.experiments.sequences import BraninSequence, PublicCohort, SyntheticSequence, TaskSequence
+from lbo.models import draws
 from lbo.sampler import LBOSampler
 from lbo.seeds import Seed
 from lbo.space import Params
@@ -38,7 +52,11 @@ QUICK_AFTER = (0, 2, 5, 10)
 SYNTHETIC = ("family", "alternating", "strangers", "noisy", "moved-optimum")
 EDGES = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)  # of the bins of claimed probabilities
 LABELS = {"keep": "keep the previous configuration", "stop": "stop with the task's own best"}
+SYMBOLS = {"keep": "circle", "stop": "square"}
 COLOURS = {"keep": "#0072B2", "stop": "#D55E00"}  # Okabe and Ito's
+HELD_OUT, MADE = "held-out cohorts", "made sequences"
+DASHES = {HELD_OUT: "solid", MADE: "dot"}
+AIM = 0.8  # of the times that advice says keep or stop
 
 
 @dataclass(frozen=True)
@@ -60,6 +78,15 @@ class Claim:
     @property
     def came_true(self) -> bool:
         return self.loss <= self.threshold
+
+    @property
+    def held_out(self) -> bool:
+        return self.sequence.startswith("survival-")
+
+    @property
+    def source(self) -> str:
+        """The cohort; of a made sequence, the sequence itself."""
+        return self.sequence.removeprefix("survival-").rpartition("-")[0] if self.held_out else self.sequence
 
 
 def claims(sequence: TaskSequence, repetition: int, seed: int, after: Sequence[int]) -> Iterator[Claim]:
@@ -114,33 +141,86 @@ def _truth(problem: Problem, configuration: Params) -> float:
 
 def summary(found: Sequence[Claim]) -> str:
     """The calibration as Markdown."""
-    return "\n".join([*_said(found), "", *_covered(found), "", *_bins_table(found), ""])
+    groups = _groups(found)
+    parts = [_sources(groups), _by_trials(groups), _covered(groups), _bins_table(groups)]
+    return "\n\n".join("\n".join(part) for part in (_in_words(groups), *parts)) + "\n"
 
 
-def _said(found: Sequence[Claim]) -> list[str]:
-    lines = ["| advice | after trials | given | lost no more than stated |", "|---|---|---|---|"]
-    for about in LABELS:
-        said = [claim for claim in found if claim.about == about == claim.recommendation]
-        for n in (None, *sorted({claim.trials for claim in said})):
-            of = [claim for claim in said if n in (None, claim.trials)]
-            share = f"{fmean(claim.came_true for claim in of):.0%}" if of else ""
-            lines.append(f"| {about} | {'any' if n is None else n} | {len(of)} | {share} |")
+def _groups(found: Sequence[Claim]) -> dict[str, list[Claim]]:
+    """The claims of held-out cohorts and of made sequences, if there are any."""
+    split = {HELD_OUT: [c for c in found if c.held_out], MADE: [c for c in found if not c.held_out]}
+    return {name: claims for name, claims in split.items() if claims}
+
+
+def _in_words(groups: dict[str, list[Claim]]) -> list[str]:
+    return [
+        f"* {name}: advice said {about} {len(said)} times, and {_share(said, _came_true)} of them lost no more than "
+        f"stated ({advice.CONFIDENCE:.0%} claimed, {AIM:.0%} wanted)."
+        for name, found in groups.items()
+        for about in LABELS
+        if (said := _said(found, about))
+    ]
+
+
+def _said(found: Iterable[Claim], about: str) -> list[Claim]:
+    """Where advice was to keep, or to stop."""
+    return [claim for claim in found if claim.about == about == claim.recommendation]
+
+
+def _came_true(claim: Claim) -> bool:
+    return claim.came_true
+
+
+def _within(claim: Claim) -> bool:
+    return claim.loss <= claim.at_most
+
+
+def _share(found: Sequence[Claim], kept: Callable[[Claim], bool]) -> str:
+    return f"{fmean(kept(claim) for claim in found):.0%}" if found else "-"
+
+
+def _sources(groups: dict[str, list[Claim]]) -> list[str]:
+    """How often advice came true, cohort by cohort and sequence by sequence."""
+    stated = "lost no more than stated"
+    lines = [f"| tasks of | said keep | {stated} | said stop | {stated} |", "|" + "---|" * 5]
+    for found in groups.values():
+        for source in dict.fromkeys(claim.source for claim in found):
+            said = [_said((c for c in found if c.source == source), about) for about in LABELS]
+            cells = [f"{len(of)} | {_share(of, _came_true)}" for of in said]
+            lines.append(f"| {source} | {' | '.join(cells)} |")
     return lines
 
 
-def _covered(found: Sequence[Claim]) -> list[str]:
-    lines = [f"| about | claims | loss within `at_most` ({advice.CONFIDENCE:.0%} claimed) |", "|---|---|---|"]
-    for about in LABELS:
-        of = [claim for claim in found if claim.about == about]
-        share = f"{fmean(claim.loss <= claim.at_most for claim in of):.0%}" if of else ""
-        lines.append(f"| {about} | {len(of)} | {share} |")
+def _by_trials(groups: dict[str, list[Claim]]) -> list[str]:
+    lines = ["| tasks of | advice | after trials | said | lost no more than stated |", "|" + "---|" * 5]
+    for name, found in groups.items():
+        for about in LABELS:
+            said = _said(found, about)
+            for n in sorted({claim.trials for claim in said}):
+                of = [claim for claim in said if claim.trials == n]
+                lines.append(f"| {name} | {about} | {n} | {len(of)} | {_share(of, _came_true)} |")
     return lines
 
 
-def _bins_table(found: Sequence[Claim]) -> list[str]:
-    lines = ["| about | claimed | came true | claims |", "|---|---|---|---|"]
-    rows = ((about, *bin_) for about in LABELS for bin_ in bins(c for c in found if c.about == about))
-    return [*lines, *(f"| {about} | {claimed:.0%} | {true:.0%} | {n} |" for about, claimed, true, n in rows)]
+def _covered(groups: dict[str, list[Claim]]) -> list[str]:
+    lines = [
+        f"| tasks of | about | claims | loss within `at_most` ({advice.CONFIDENCE:.0%} claimed) |",
+        "|" + "---|" * 4,
+    ]
+    for name, found in groups.items():
+        for about in LABELS:
+            of = [claim for claim in found if claim.about == about]
+            lines.append(f"| {name} | {about} | {len(of)} | {_share(of, _within)} |")
+    return lines
+
+
+def _bins_table(groups: dict[str, list[Claim]]) -> list[str]:
+    lines = ["| tasks of | about | claimed | came true | claims |", "|" + "---|" * 5]
+    for name, found in groups.items():
+        for about in LABELS:
+            rows = bins(c for c in found if c.about == about)
+            lines += [f"| {name} | {about} | {claimed:.0%} | {true:.0%} | {n} |" for claimed, true, n in rows]
+    return lines
 
 
 def bins(found: Iterable[Claim]) -> list[tuple[float, float, int]]:
@@ -160,63 +240,124 @@ def figure(found: Sequence[Claim]) -> Any:
         import plotly.graph_objects as go
     except ImportError as error:
         raise MissingExtra("plotly", "plot") from error
-    drawn = go.Figure(go.Scatter(x=[0, 1], y=[0, 1], mode="lines", name="calibrated",
+    drawn = go.Figure(go.Scatter(x=[0, 1], y=[0, 1], mode="lines", name="as claimed",
                                  line={"color": "#999999", "dash": "dash"}))  # fmt: skip
-    for about, label in LABELS.items():
-        points = bins(c for c in found if c.about == about)
-        drawn.add_scatter(
-            x=[claimed for claimed, _, _ in points], y=[true for _, true, _ in points], name=label,
-            text=[str(n) for _, _, n in points], textposition="top center", mode="lines+markers+text",
-            line={"color": COLOURS[about]}, marker={"size": 9},
-        )  # fmt: skip
+    for group, claims in _groups(found).items():
+        for about, label in LABELS.items():
+            points = bins(c for c in claims if c.about == about)
+            drawn.add_scatter(
+                x=[claimed for claimed, _, _ in points], y=[true for _, true, _ in points], name=f"{label}: {group}",
+                text=[f"{n} claims" for _, _, n in points], mode="lines+markers",
+                hovertemplate="%{x:.0%} claimed, %{y:.0%} came true: %{text}<extra></extra>",
+                line={"color": COLOURS[about], "dash": DASHES[group]},
+                marker={"size": [6 + 2 * n**0.4 for _, _, n in points], "symbol": SYMBOLS[about]},
+            )  # fmt: skip
     drawn.update_layout(
-        title="Advice: claimed probability of a loss within the threshold, and how often it was (numbers: claims)",
-        xaxis_title="claimed", yaxis_title="came true", template="plotly_white", width=900, height=600,
+        title="Advice: is the loss within the threshold as often as claimed?",
+        xaxis_title="claimed probability (the larger the mark, the more claims)", yaxis_title="how often it was",
+        template="plotly_white", width=figures.WIDTH, height=figures.HEIGHT, font_size=14,
+        legend={"orientation": "h", "y": -0.2},
     )  # fmt: skip
-    drawn.update_xaxes(tickformat=".0%", range=[-0.02, 1.02])
-    drawn.update_yaxes(tickformat=".0%", range=[-0.05, 1.1])
+    drawn.update_xaxes(tickformat=".0%", range=[-0.03, 1.03])
+    drawn.update_yaxes(tickformat=".0%", range=[-0.05, 1.07])
     return drawn
 
 
-def write(found: Sequence[Claim], out: Path) -> None:
-    """All that came of it."""
+def write(found: Sequence[Claim], out: Path) -> Path:
+    """All that came of it; returns the figure's page."""
     out.mkdir(parents=True, exist_ok=True)
-    with (out / "claims.csv").open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, fieldnames=list(asdict(found[0])))
+    _write_claims(found, out / "claims.csv")
+    (out / "calibration.md").write_text(summary(found), encoding="utf-8")
+    return figures.write(out / "figures", {"calibration": figure(found)})[0]
+
+
+# Units of work
+
+
+def _unit_path(sequence: TaskSequence, repetition: int, seed: int, after: Sequence[int], out: Path) -> Path:
+    """Where the claims of one stream are kept, named after all that they depend on."""
+    code = "".join(inspect.getsource(module) for module in (advice, draws))
+    depends_on = {"sequence": sequences.settings(sequence), "method": methods.METHODS[methods.DEFAULT].settings(),
+                  "advice": code, "seed": seed, "after": list(after)}  # fmt: skip
+    fingerprint = hashlib.sha256(json.dumps(depends_on, sort_keys=True).encode()).hexdigest()[:12]
+    return out / "units" / sequence.name / f"{repetition}-{fingerprint}.csv"
+
+
+def _write_claims(found: Sequence[Claim], path: Path) -> None:
+    """Whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_suffix(".unfinished")
+    with unfinished.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, fieldnames=[field.name for field in fields(Claim)])
         writer.writeheader()
         writer.writerows(asdict(claim) for claim in found)
-    (out / "calibration.md").write_text(summary(found), encoding="utf-8")
-    figure(found).write_html(out / "calibration.html", config={"displayModeBar": False})
+    unfinished.replace(path)
 
 
-def _sequences(quick: bool) -> list[TaskSequence]:
+def _read_claims(path: Path) -> list[Claim]:
+    kinds = {"int": int, "float": float, "str": str}
+    with path.open(newline="", encoding="utf-8") as file:
+        return [
+            Claim(**{field.name: kinds[str(field.type)](row[field.name]) for field in fields(Claim)})
+            for row in csv.DictReader(file)
+        ]
+
+
+def _made(quick: bool) -> list[TaskSequence]:
     branins: list[TaskSequence] = [BraninSequence(sigma) for sigma in ((0.01, 0.1) if quick else (0.01, 0.05, 0.1, 1))]
-    synthetic: list[TaskSequence] = [SyntheticSequence(name) for name in (SYNTHETIC[:3] if quick else SYNTHETIC)]
-    # The other collections' tables share no configurations, so nobody knows what keeping one loses.
-    held_out = [] if quick else sequences.survival("table", [PublicCohort(name) for name in cohorts.RECIPES])
-    return [*branins, *synthetic, *held_out]
+    return [*branins, *(SyntheticSequence(name) for name in (SYNTHETIC[:3] if quick else SYNTHETIC))]
+
+
+def _held_out(names: Iterable[str], configurations: int) -> list[TaskSequence]:
+    """Every overlap of the cohorts. The other collections' tables share no configurations, so nobody knows what
+    keeping one loses."""
+    unknown = [name for name in names if name not in cohorts.RECIPES]
+    if unknown:
+        raise DataError(f"A cohort is one of {', '.join(cohorts.RECIPES)}, but {', '.join(unknown)} was asked for.")
+    return sequences.survival("table", [PublicCohort(name) for name in names], configurations)
 
 
 def main(
-    quick: Annotated[bool, typer.Option("--quick", help="Two repetitions of five sequences, in minutes.")] = False,
-    repeats: Annotated[int, typer.Option(min=1)] = 5,
+    chosen: Annotated[
+        str, typer.Option("--cohorts", help="Public cohorts, separated by commas; an empty text for none.")
+    ] = ",".join(cohorts.RECIPES),
+    made: Annotated[bool, typer.Option(help="Branin and synthetic sequences too.")] = True,
+    repeats: Annotated[int, typer.Option(min=1, help="Streams of every sequence.")] = 3,
+    configurations: Annotated[int, typer.Option(min=4, help="Of a cohort's table.")] = sequences.CONFIGURATIONS,
     jobs: Annotated[int, typer.Option(min=1, help="Processes that tabulate the cohorts.")] = 1,
-    out: Annotated[Path, typer.Option(help="Results go here.")] = Path("runs/calibration"),
+    out: Annotated[Path, typer.Option(help="Results go here; a killed run goes on from what is there.")] = Path(
+        "runs/calibration"
+    ),
     seed: Annotated[int, typer.Option(min=0)] = 0,
+    quick: Annotated[bool, typer.Option("--quick", help="Five made sequences and no cohort, in minutes.")] = False,
+    png: Annotated[bool, typer.Option(help="A picture beside the HTML figure; needs Chromium.")] = True,
 ) -> None:
     """Measure how far advice can be trusted."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    chosen = _sequences(quick)
-    for sequence in chosen:
+    names = [name.strip() for name in chosen.split(",") if name.strip() and not quick]
+    todo = [*_held_out(names, configurations), *(_made(quick) if made or quick else [])]
+    if not todo:
+        raise DataError("Advice is measured on cohorts or on made sequences, but neither was asked for.")
+    for sequence in todo:
         sequence.prepare(jobs)
-    repetitions = range(min(repeats, 2) if quick else repeats)
-    units = [(sequence, repetition) for sequence in chosen for repetition in repetitions]
+    after = QUICK_AFTER if quick else AFTER
+    units = [(sequence, repetition) for repetition in range(repeats) for sequence in todo]
     found: list[Claim] = []
+    page = None
     for sequence, repetition in track(units, description="Tuning", console=Console(stderr=True)):
-        found.extend(claims(sequence, repetition, seed, QUICK_AFTER if quick else AFTER))
-        write(found, out)
-    Console().print(summary(found))
+        path = _unit_path(sequence, repetition, seed, after, out)
+        if not path.is_file():
+            _write_claims(list(claims(sequence, repetition, seed, after)), path)
+        found += _read_claims(path)
+        page = write(found, out)
+    print(summary(found))
+    chromium = figures.browser() if png else None
+    if page is not None and chromium is not None:
+        figures.to_png(page, chromium)
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    try:
+        typer.run(main)
+    except LboError as error:
+        sys.exit(f"Error: {error}")

@@ -46,6 +46,10 @@ class Posterior(Protocol):
     def best(self) -> float:
         """The value that an improvement must beat."""
 
+    @property
+    def stranger(self) -> float:
+        """How likely it is that nothing remembered helps: a young task then tries random points, like a first one."""
+
     def mixture(self, X: Array) -> tuple[Array, Array, Array]:
         """log weights (S,) or (S, n), means (S, n) and variances (S, n) of f at X, without observation noise.
 

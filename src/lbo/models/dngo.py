@@ -158,6 +158,8 @@ class NetworkPosterior:
     best: float
     scale: Scale
 
+    stranger: ClassVar[float] = 0.0
+
     def mixture(self, X: Array) -> tuple[Array, Array, Array]:
         mean, var = head.predict(self.linear, last_layer(self.W, X, self.sizes))
         return np.zeros(1), mean[None], var[None]

@@ -178,6 +178,8 @@ class GPPosterior:
     best: float
     scale: Scale
 
+    stranger: ClassVar[float] = 0.0
+
     def mixture(self, X: Array) -> tuple[Array, Array, Array]:
         mean, var = gaussian.predict(self.seen, self._covariance(X), np.full(len(X), self.v + CONSTANT))
         return np.zeros(1), mean[None], var[None]

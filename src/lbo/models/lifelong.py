@@ -9,6 +9,7 @@ A        (N, N)  cov e = rho^2 C + (1 - rho^2) Matern52(ell) + KAPPA 1 1^T + noi
 r                Matern52, one length scale per parameter: with rho = 0 this is a single-task GP, so sharing with
                  nobody is always one of the hypotheses, and sharing a little is next to it
 weights  (H,)    posterior of the hypotheses: evidence times how many tasks chose likewise before
+doubt            one more hypothesis: the likeliest, should the function be wigglier than its few trials show
 
 Against the model that the design sketches: a gate is a hypothesis and opens one function at a time, since its evidence
 is then exact and needs no gradient; the functions are Gaussian process posteriors kept at a few points instead of
@@ -43,6 +44,8 @@ APART = 0.05  # two configurations nearer than this in the encoded space tell th
 GROWTH = 1.1  # hyper-parameters are learned anew when a task has grown by this factor
 FINALISTS = 3  # hypotheses whose hyper-parameters are learned; the others are only scored
 NEGLIGIBLE = np.log(0.01)  # hypotheses of a smaller weight are left out of the mixture
+DOUBT, DOUBT_SCALE = 0.05, 0.5  # weight of the doubt, and its length scales as a part of the learned ones
+DOUBT_FROM = 5  # trials; before that, the learned length scales are the prior's
 SHIFTS = (-2.0, -1.0, 0.0, 1.0)  # of log s, tried before anything is learned
 FAIL_WIDTH = 0.1  # how far around a failure, per square root of a parameter, another one is likely
 FAIL_FAITH = 0.5  # what a failure in a past task counts beside one in this task
@@ -92,20 +95,33 @@ class Lifelong:
         return winners[int(far[promise.argmin()])]
 
     def fit(self, task: Task, memory: Memory | None, seed: Seed, previous: Posterior | None) -> LifelongPosterior:
-        past = families.recall(task.space, memory)
+        past = self._recall(task, memory)
         start = checkpoint(len(task), 2, GROWTH)
         if isinstance(previous, LifelongPosterior) and previous.learned_at == start:
             finalists, out = previous.finalists, previous.output
         else:
-            finalists, out = _learn(task.first(start), past)
+            first = task.first(start)
+            finalists, out = _learn(first, past, self._outputs(first, past))
         return _posterior(task, past, out, finalists, start)
 
     def consolidate(self, task: Task, memory: Memory | None, seed: Seed) -> Lesson:
-        past = families.recall(task.space, memory)
-        finalists, out = _learn(task, past)
+        past = self._recall(task, memory)
+        finalists, out = _learn(task, past, self._outputs(task, past))
         posterior = _posterior(task, past, out, finalists, len(task))
         family_fits = {m: _solve(task, past, m, out) for m in range(1, len(past.functions))}
         return families.remember(self.functions, self.points, task, past, posterior, family_fits, seed)
+
+    # What a variant does without (lbo.experiments.ablation)
+
+    def _recall(self, task: Task, memory: Memory | None) -> Past:
+        return families.recall(task.space, memory)
+
+    def _outputs(self, task: Task, past: Past) -> Sequence[Output]:
+        """The transforms to choose from: before five trials values cannot tell, but past tasks can."""
+        plain, warped = output.plain(task.y, past.width), output.warped(task.y, past.width)
+        if np.isfinite(task.y).sum() >= 5:
+            return plain, warped
+        return (warped,) if _habit(past) > 0 else (plain,)
 
 
 # Hyper-parameters
@@ -180,15 +196,18 @@ class Problem:
 
 
 def log_weight(past: Past, m: int | None) -> float:
-    """The restaurant's: as many tasks as chose a function, or none, before; half a task for what nobody chose yet."""
-    alone = past.tasks - past.counts.sum()
-    chose = alone if m is None else past.counts[m]
-    return float(np.log(chose + 0.5) - np.log(past.tasks + 0.5 * (len(past.counts) + 1)))
+    """The restaurant's: as many tasks as chose a function, or none, before; half a task for what nobody chose yet.
+
+    The first task had no choice and does not count.
+    """
+    choices = max(past.tasks - 1, 0)
+    chose = choices - past.counts.sum() if m is None else past.counts[m]
+    return float(np.log(chose + 0.5) - np.log(choices + 0.5 * (len(past.counts) + 1)))
 
 
-def _learn(task: Task, past: Past) -> tuple[tuple[Hypothesis, ...], Output]:
+def _learn(task: Task, past: Past, outputs: Sequence[Output]) -> tuple[tuple[Hypothesis, ...], Output]:
     """The best hypotheses with their hyper-parameters, best first, and the output transform they hold under."""
-    out, alone = _choose_output(task, past)
+    out, alone = _choose_output(task, past, outputs)
     problems = {m: Problem(task, past, m, out) for m in range(len(past.functions))}
     starts = {m: problem.start() for m, problem in problems.items()}
     promising = _distinct(past, sorted(problems, key=lambda m: starts[m][0]))[: FINALISTS - 1]
@@ -207,20 +226,18 @@ def _solve(task: Task, past: Past, m: int | None, out: Output) -> Hypothesis:
     return problem.solve(problem.start()[1])
 
 
-def _choose_output(task: Task, past: Past) -> tuple[Output, Hypothesis]:
-    """Warped or plain, whichever makes the trials likelier under a GP that shares with nobody, and that GP.
+def _choose_output(task: Task, past: Past, outputs: Sequence[Output]) -> tuple[Output, Hypothesis]:
+    """The transform that makes the trials likeliest under a GP that shares with nobody, and that GP."""
+    fits = [(out, _solve(task, past, None, out)) for out in outputs]
+    y = most_telling(task).y
+    likely = [alone.score + out.log_jacobian(y) + out.warped * _habit(past) for out, alone in fits]
+    return fits[int(np.argmax(likely))]
 
-    Before five trials the values cannot tell; past tasks can.
-    """
-    plain, warped = output.plain(task.y, past.width), output.warped(task.y, past.width)
-    of_past = past.tasks * past.theta.get("warped", 0.5)
-    habit = np.log((of_past + 1) / (past.tasks - of_past + 1))  # log odds: a thousand tasks too can be outvoted
-    if np.isfinite(task.y).sum() < 5:
-        out = warped if habit > 0 else plain
-        return out, _solve(task, past, None, out)
-    fits = [(out, _solve(task, past, None, out)) for out in (plain, warped)]
-    likely = [alone.score + out.log_jacobian(most_telling(task).y) for out, alone in fits]
-    return fits[int(likely[1] + habit > likely[0])]
+
+def _habit(past: Past) -> float:
+    """Log odds that a task is warped, from past ones: a thousand of them too can be outvoted."""
+    warped = past.tasks * past.theta.get("warped", 0.5)
+    return float(np.log((warped + 1) / (past.tasks - warped + 1)))
 
 
 # The posterior
@@ -261,15 +278,20 @@ class LifelongPosterior:
     def to_user(self, values: Array) -> Array:
         return self.output.to_user(values)
 
+    @property
+    def stranger(self) -> float:
+        return float(sum(np.exp(w) for c, w in zip(self.components, self.log_w, strict=True) if c.m is None))
+
     def sharing(self, x: Array) -> dict[str, float]:
         """How far the prediction at x (D,) rests on each remembered function, and on the task alone.
 
         A hypothesis counts by its weight, and of that the function by its share rho^2 of the variance.
         """
-        weights, shares = np.exp(self.log_w), [(c.m, c.rho2) for c in self.components]
-        leaned = {
-            f"function {m}": float(w * rho2) for w, (m, rho2) in zip(weights, shares, strict=True) if m is not None
-        }
+        weights = np.exp(self.log_w)
+        leaned: dict[str, float] = {}
+        for c, w in zip(self.components, weights, strict=True):
+            if c.m is not None:
+                leaned[f"function {c.m}"] = leaned.get(f"function {c.m}", 0.0) + float(w * c.rho2)
         from_memory = [
             float(np.sqrt(c.rho2) * c.s * latent.mean(c.g, x[None])[0]) if c.g else 0.0 for c in self.components
         ]
@@ -306,8 +328,14 @@ def _posterior(
     score -= logsumexp(score)
     kept = [h for h, log_w in zip(finalists, score, strict=True) if log_w > NEGLIGIBLE]
     log_w = score[score > NEGLIGIBLE] - logsumexp(score[score > NEGLIGIBLE])
+    components = [condition(task, z, _function(past, h), h) for h in kept]
+    if len(task) >= DOUBT_FROM:
+        # Length scales that are too long see nothing to find away from the best trials, and the search is stuck there.
+        leader = components[0]
+        components.append(given(leader._replace(ell=DOUBT_SCALE * leader.ell), task.X, z))
+        log_w = np.append(log_w + np.log1p(-DOUBT), np.log(DOUBT))
     posterior = LifelongPosterior(
-        components=tuple(condition(task, z, _function(past, h), h) for h in kept),
+        components=tuple(components),
         log_w=log_w,
         finalists=tuple(finalists),
         output=out,

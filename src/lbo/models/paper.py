@@ -266,6 +266,8 @@ class PaperPosterior:
     X: Array
     z: Array
 
+    stranger: ClassVar[float] = 0.0
+
     def mixture(self, X: Array) -> tuple[Array, Array, Array]:
         needed = np.unique(np.concatenate(self.patterns))
         phi = networks.features(self.state.W[needed], X, self.past.sizes)
