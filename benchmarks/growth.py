@@ -1,261 +1,330 @@
-"""A stream of a thousand tasks: what an ask takes, what memory and process weigh, as the number of tasks grows.
+"""What an ask takes, and what memory and process weigh, as the number of past tasks grows.
 
-    python benchmarks/growth.py                     SQLite and PostgreSQL, up to 1,000 tasks, a model that costs nothing
-    python benchmarks/growth.py --model default     the default model, whose consolidations take seconds each
+    python benchmarks/growth.py                         the default model, 1 to 1,000 tasks, and three rivals
+    python benchmarks/growth.py --tasks 1 2 10 --budget 60
+    python benchmarks/growth.py --quick
 
-Tasks of 20 trials are put into the storage directly; everything measured is done by lbo, in processes of their own:
-the first ask of a new task (it lists the tasks and folds the previous one in), the first ask of a process that resumes
-the task, later asks, the memory's bytes and the resident size. Writes results/growth.json and results/growth.svg.
+Tasks of 50 trials (--trials) in nine mixed dimensions, each a little different, are put into the storage directly. They
+are folded into memory one by one, in a process that notes what each took. Then, for each number of tasks, a memory that
+lacks the last of them is put on the shelf, and two new processes ask: the first begins a new task, so it lists the
+tasks and folds the last one in; the second resumes that task, which has 20 trials by then, so it reads the memory and
+fits; ten more asks follow. The target is a later ask at 1,000 tasks within 1.2 of that at 2.
+
+MTGP and ABLR keep all past trials, BoTorch's MultiTaskGP is given them. Each gets as far as it can in --budget seconds.
+Opening a database is not measured: it takes Optuna the same time for any stream.
+
+Writes results/growth.json, growth.md, growth.png and growth-bytes.png.
 """
 
+from __future__ import annotations
+
 import argparse
+import importlib.util
 import json
-import random
+import os
+import signal
 import subprocess
 import sys
 import tempfile
 import time
-from contextlib import ExitStack
-from datetime import datetime, timedelta
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import Any
 
-import numpy as np
+import optuna
+import psutil
+from optuna.study import StudyDirection
+from optuna.trial import FrozenTrial
 
-ROOT = Path(__file__).parent.parent
-sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "src")]
+import lbo
+import machine
+import output
+import workload
+from filling import add_tasks
+from lbo import consolidate, memory
+from lbo.models import ABLR, MTGP, Lifelong
+from lbo.models.base import Model
+from lbo.shelf import Folded, Shelved
+from lbo.storage import open_storage
+from machine import now
+from workload import ask_and_tell
 
-RESULTS = ROOT / "results"
-SIZES = {"cheap": (2, 10, 100, 300, 1000), "default": (2, 10, 30)}
-TRIALS = 20
+sys.path.append(str(Path(__file__).parent.parent / "tests"))
+
+TASKS = (1, 2, 5, 10, 30, 100, 300, 1000)
+TRIALS = 50
+STARTED = 20  # trials of the task that is resumed
 LATER = 10  # asks after the first
+DEFAULT, BOTORCH = "Lifelong", "BoTorch MultiTaskGP"
+MODELS: dict[str, Model] = {DEFAULT: Lifelong(), "MTGP": MTGP(), "ABLR-50": ABLR(units=50)}
+STREAM, NOW = "growth", "now"
+ENOUGH = 24 * 3600.0  # seconds, for the default model
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", choices=SIZES, default="cheap")
-    parser.add_argument("--storage", choices=["sqlite", "postgresql"], action="append")
-    parser.add_argument("--tasks", type=int, nargs="*", help="how many tasks; several, in ascending order")
-    parser.add_argument("--measure", nargs=2, metavar=("URL", "TASK"), help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if arguments.measure:
-        print(json.dumps(measure(*arguments.measure, arguments.model)))
+    arguments = options()
+    machine.quiet()
+    if arguments.part:
+        signal.setitimer(signal.ITIMER_REAL, arguments.budget)  # whose signal ends the process
+        PARTS[arguments.part](arguments)
         return
+    if arguments.quick:
+        arguments.tasks, arguments.trials, arguments.budget = [1, 2, 4], 15, 20.0
+    record = {"machine": machine.describe(), "trials per task": arguments.trials, "budget, s": arguments.budget}
+    rows = list(every_row(arguments))
+    drawn = {"growth": plot(rows, SECONDS, "seconds of the processor"),
+             "growth-bytes": plot(rows, ["memory, bytes"], "bytes of memory")}  # fmt: skip
+    output.keep(output.folder(arguments), "growth", record | {"rows": rows}, table(rows), drawn)
+
+
+def options() -> argparse.Namespace:
+    parser = output.parser(__doc__)
+    parser.add_argument("--tasks", type=int, nargs="*", default=list(TASKS), help="how many, in ascending order")
+    parser.add_argument("--trials", type=int, default=TRIALS, help="of a past task")
+    parser.add_argument("--budget", type=float, default=600.0, help="seconds for each rival")
+    parser.add_argument("--models", nargs="*", default=[*MODELS, BOTORCH], help=f"of {', '.join(MODELS)}, {BOTORCH}")
+    parser.add_argument("--part", choices=PARTS, help="used by the script itself, as is what follows")
+    parser.add_argument("--model")
+    parser.add_argument("--url")
+    parser.add_argument("--folder", type=Path)
+    return parser.parse_args()
+
+
+def every_row(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Model by model, storage by storage, size by size."""
     from postgres import Postgres
 
-    results = json.loads((RESULTS / "growth.json").read_text()) if (RESULTS / "growth.json").exists() else {}
-    for storage in arguments.storage or ["sqlite", "postgresql"]:
+    for model in arguments.models:
+        budget = Budget(ENOUGH if model == DEFAULT else arguments.budget)
+        if model == BOTORCH:
+            if importlib.util.find_spec("botorch"):
+                yield from botorch_rows(arguments, budget)
+            continue
         with tempfile.TemporaryDirectory(prefix="lbo-pg-") as work, ExitStack() as stack:
-            if storage == "sqlite":
-                url = f"sqlite:///{work}/lbo.db"
-            else:
-                url = stack.enter_context(Postgres(work)).create_database("growth")
-            rows = list(grow(url, arguments.tasks or SIZES[arguments.model], arguments.model))
-        results[f"{arguments.model} model on {storage}"] = rows
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "growth.json").write_text(json.dumps(results, indent=1) + "\n")
-    (RESULTS / "growth.svg").write_text(plot(results))
+            folder = Path(work) / "memories"
+            folds = fold_all(model, arguments, folder, budget)
+            yield from stream_rows(model, f"sqlite:///{work}/lbo.db", folder, folds, arguments, budget)
+            if model == DEFAULT:
+                server = stack.enter_context(Postgres(f"{work}/server"))
+                yield from stream_rows(model, server.create_database("growth"), folder, folds, arguments, budget)
 
 
-def grow(url, sizes, model):
-    """Measurements at each size."""
-    from lbo import Stream
+class Budget:
+    """Seconds that are left."""
 
-    stream = Stream("s", url)
+    def __init__(self, seconds: float) -> None:
+        self._end = time.monotonic() + seconds
+
+    def left(self) -> float:
+        return max(self._end - time.monotonic(), 0.01)
+
+
+def past_task(position: int, trials: int) -> list[FrozenTrial]:
+    """The trials of a past task, the same in every process."""
+    return workload.random_trials(trials, seed=position, task=position)
+
+
+# Processes
+
+
+def in_a_new_process(part: str, model: str, budget: Budget, **more: Any) -> list[dict[str, Any]]:
+    """What a part printed until it was done or the budget ended."""
+    named = {"part": part, "model": model, "budget": budget.left(), **more}
+    flags = [word for name, value in named.items() for word in (f"--{name}", *_words(value))]
+    command = [sys.executable, __file__, *flags]
+    ran = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=os.environ | machine.ONE_THREAD)
+    if ran.returncode not in (0, -signal.SIGALRM):
+        raise RuntimeError(f"{model}: {part} failed; its message is above.")
+    return [json.loads(line) for line in ran.stdout.splitlines()]
+
+
+def _words(value: Any) -> list[str]:
+    return [str(word) for word in value] if isinstance(value, list | tuple) else [str(value)]
+
+
+def report(**numbers: Any) -> None:
+    print(json.dumps(numbers), flush=True)
+
+
+def fold_part(arguments: argparse.Namespace) -> None:
+    """Fold task after task; keep each memory to which one more task will be added while somebody looks."""
+    model, kept = MODELS[arguments.model], None
+    for position in range(1, max(arguments.tasks)):
+        trials = past_task(position, arguments.trials)
+        start = now()
+        kept = consolidate.fold(kept, STREAM, f"t{position}", trials, StudyDirection.MINIMIZE, model)
+        seconds = now().since(start)
+        if position + 1 in arguments.tasks:
+            (arguments.folder / f"{position}.json").write_bytes(kept.to_bytes())
+        report(tasks=position, wall=seconds.wall, cpu=seconds.cpu)
+
+
+def begin_part(arguments: argparse.Namespace) -> None:
+    """The first ask of a new task."""
+    storage = open_storage(arguments.url)
+    start = now()
+    study = lbo.Stream(STREAM, storage).study(NOW, seed=0, model=MODELS[arguments.model])
+    ask_and_tell(study)
+    spent = now().since(start)
+    report(wall=spent.wall, cpu=spent.cpu)
+
+
+def resume_part(arguments: argparse.Namespace) -> None:
+    """The first ask of a process that goes on with a task, and later ones."""
+    storage = open_storage(arguments.url)
+    start = now()
+    stream = lbo.Stream(STREAM, storage)
+    study = stream.study(NOW, seed=0, model=MODELS[arguments.model])
+    ask_and_tell(study)
+    first = now().since(start)
+    later = machine.median([ask_and_tell(study) for _ in range(LATER)])
+    kept = stream.memory_for(study)
+    assert kept is not None
+    report(first=first, later=later, bytes=kept.nbytes, resident=_resident())
+
+
+def botorch_part(arguments: argparse.Namespace) -> None:
+    """BoTorch's MultiTaskGP of all trials, asked a few times."""
+    from botorch_samplers import MultiTaskSampler
+
+    past = [past_task(position, arguments.trials) for position in range(1, arguments.tasks[0] + 1)]
+    study = optuna.create_study(sampler=MultiTaskSampler(seed=0, past=past))
+    workload.fill(study, STARTED, seed=0)
+    first = ask_and_tell(study)
+    report(first=first, later=ask_and_tell(study), resident=_resident())
+
+
+def _resident() -> float:
+    return round(psutil.Process().memory_info().rss / 2**20, 1)
+
+
+PARTS = {"fold": fold_part, "begin": begin_part, "resume": resume_part, "botorch": botorch_part}
+
+
+# Rows
+
+
+def fold_all(model: str, arguments: argparse.Namespace, folder: Path, budget: Budget) -> dict[int, dict[str, float]]:
+    """Fold as many tasks as the budget allows; returns what the folding of each took."""
+    folder.mkdir()
+    shared = {"tasks": arguments.tasks, "trials": arguments.trials, "folder": folder}
+    folds = in_a_new_process("fold", model, budget, **shared)
+    print(f"{model}: {len(folds)} tasks folded in {sum(fold['wall'] for fold in folds):.0f} s", flush=True)
+    return {fold["tasks"]: fold for fold in folds}
+
+
+def stream_rows(
+    model: str, url: str, folder: Path, folds: Mapping[int, Mapping[str, float]], arguments: argparse.Namespace,
+    budget: Budget,
+) -> Iterator[dict[str, Any]]:  # fmt: skip
+    """A row for each number of tasks, up to the first for which there is no memory or no time."""
+    stream = lbo.Stream(STREAM, url)
     stream._direction("t1", "minimize")  # puts up the shelf
-    for size, last in zip(sizes, (0, *sizes), strict=False):
-        start = time.perf_counter()
-        fill(stream, range(last + 1, size - 1))
-        filled = time.perf_counter() - start
-        in_a_new_process(url, size - 1, model)  # folds in whatever the last size lacks
-        folded = time.perf_counter() - start - filled
-        new = in_a_new_process(url, size, model)
-        resumed = in_a_new_process(url, size, model)
-        row = {
-            "tasks": size,
-            **both("first ask of a new task", new["first"]),
-            **both("first ask of a process", resumed["first"]),
-            **both("later ask", resumed["later"]),
-            "memory, bytes": resumed["bytes"],
-            "resident, MB": resumed["resident"],
-        }
-        print(f"{size:5d} tasks  {row}  (filled in {filled:.0f} s, folded in {folded:.0f} s)", flush=True)
+    covered: list[Folded] = []
+    for size in arguments.tasks:
+        missing = range(len(covered) + 1, size + 1)
+        covered += add_tasks(stream, {n: past_task(n, arguments.trials) for n in missing})
+        kept = folder / f"{size - 1}.json"
+        if size > 1 and not kept.is_file():
+            print(f"{model}: the budget ended before {size - 1} tasks were folded.", flush=True)
+            return
+        if size > 1:
+            stream._shelf.write(Shelved(memory.Memory.from_bytes(kept.read_bytes()), tuple(covered[:-1])))
+        measured = measure(stream, model, url, budget)
+        if measured is None:
+            print(f"{model}: the budget ended at {size} tasks.", flush=True)
+            return
+        row = {"model": model, "storage": url.partition(":")[0].partition("+")[0], "tasks": size, **measured}
+        row |= both("consolidation", folds.get(size - 1))
+        print(row, flush=True)
         yield row
 
 
-def both(what, seconds):
-    return {f"{what}, s": seconds[0], f"{what}, CPU s": seconds[1]}
-
-
-def in_a_new_process(url, size, model):
-    command = [sys.executable, __file__, "--model", model, "--measure", url, f"t{size}"]
-    return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-
-
-def measure(url, task, model):
-    import optuna
-    import psutil
-
-    import lbo
-    from cheap import Cheap
-    from lbo.models import default_model
-    from lbo.storage import open_storage
-
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    chosen = Cheap(width=10) if model == "cheap" else default_model()
-    storage = open_storage(url)  # opening a database is Optuna's time, the same for every stream
-    start = clock()
-    stream = lbo.Stream("s", storage)
-    study = stream.study(task, seed=0, model=chosen)
-    ask(study)
-    first = clock() - start
-    later = []
-    for _ in range(LATER):
-        start = clock()
-        ask(study)
-        later.append(clock() - start)
-    memory = stream.memory_for(study)
+def measure(stream: lbo.Stream, model: str, url: str, budget: Budget) -> dict[str, Any] | None:
+    """Asks of a new task, which is gone afterwards; None if the budget ended first."""
+    try:
+        begun = in_a_new_process("begin", model, budget, url=url)
+        if not begun:
+            return None
+        workload.fill(stream.study(NOW), STARTED, seed=0)
+        resumed = in_a_new_process("resume", model, budget, url=url)
+    finally:
+        with suppress(KeyError):  # it ended before there was a study
+            optuna.delete_study(study_name=f"{STREAM}/{NOW}", storage=stream.storage)
+        stream._shelf.clear()
+    if not resumed:
+        return None
+    (ask,) = resumed
     return {
-        "first": first.round(4).tolist(),
-        "later": np.median(later, axis=0).round(4).tolist(),
-        "bytes": memory.nbytes if memory else 0,
-        "resident": round(psutil.Process().memory_info().rss / 2**20, 1),
-    }
+        **both("first ask of a new task", begun[0]),
+        **both("first ask of a process", _named(ask["first"])),
+        **both("later ask", _named(ask["later"])),
+        "memory, bytes": ask["bytes"], "resident, MB": ask["resident"],
+    }  # fmt: skip
 
 
-def clock():
-    """Seconds on the wall, and of this process's CPU: the second is what a busy machine does not change."""
-    return np.array([time.perf_counter(), time.process_time()])
+def botorch_rows(arguments: argparse.Namespace, budget: Budget) -> Iterator[dict[str, Any]]:
+    for size in arguments.tasks:
+        asked = in_a_new_process("botorch", BOTORCH, budget, tasks=[size], trials=arguments.trials)
+        if not asked:
+            print(f"{BOTORCH}: the budget ended at {size} tasks.", flush=True)
+            return
+        row = {"model": BOTORCH, "storage": "none", "tasks": size, "resident, MB": asked[0]["resident"]}
+        row |= both("first ask of a process", _named(asked[0]["first"])) | both("later ask", _named(asked[0]["later"]))
+        print(row, flush=True)
+        yield row
 
 
-def ask(study):
-    trial = study.ask()
-    value = sum(trial.suggest_float(f"x{i}", 0, 1) for i in range(8)) + (
-        trial.suggest_categorical("c", ["p", "q"]) == "p"
-    )
-    study.tell(trial, value)
+def _named(seconds: Sequence[float]) -> dict[str, float]:
+    return dict(zip(("wall", "cpu"), seconds, strict=True))
 
 
-def fill(stream, numbers):
-    """Tasks with all their trials, as many rows at a time as the database takes."""
-    for n in numbers:
-        create(stream, f"t{n}", position=n)
-    insert(stream, numbers)
+def both(what: str, seconds: Mapping[str, float] | None) -> dict[str, float]:
+    """A time on both clocks, under its name; nothing if it was not measured."""
+    if seconds is None:
+        return {}
+    return {f"{what}, s": round(seconds["wall"], 4), f"{what}, CPU s": round(seconds["cpu"], 4)}
 
 
-def create(stream, task, position):
-    """What `Stream.study` writes of a new task, without looking at those before it."""
-    from optuna.study import StudyDirection
+# Table and plots
 
-    study_id = stream.storage.create_new_study([StudyDirection.MINIMIZE], f"s/{task}")
-    tag = {"stream": "s", "task": task, "position": position}
-    stream.storage.set_study_system_attr(study_id, "lbo:task", tag)
-
-
-def insert(stream, numbers):
-    from optuna.distributions import CategoricalDistribution, FloatDistribution, distribution_to_json
-    from optuna.storages._rdb import models
-    from optuna.trial import TrialState
-    from sqlalchemy import func, insert, select
-
-    unit = distribution_to_json(FloatDistribution(0, 1))
-    choice = distribution_to_json(CategoricalDistribution(["p", "q"]))
-    now = datetime.now()
-    with stream.storage._backend.engine.begin() as connection:
-        ids = dict(connection.execute(select(models.StudyModel.study_name, models.StudyModel.study_id)).all())
-        trial_id = connection.execute(select(func.max(models.TrialModel.trial_id))).scalar() or 0
-        trials, params, values = [], [], []
-        for n in numbers:
-            rng = random.Random(n)
-            for number in range(TRIALS):
-                trial_id += 1
-                x = [rng.random() for _ in range(8)]
-                c = rng.randrange(2)
-                trials.append(
-                    {"trial_id": trial_id, "number": number, "study_id": ids[f"s/t{n}"], "state": TrialState.COMPLETE,
-                     "datetime_start": now, "datetime_complete": now + timedelta(seconds=1)}
-                )  # fmt: skip
-                for name, value, distribution in [*((f"x{i}", v, unit) for i, v in enumerate(x)), ("c", c, choice)]:
-                    params.append(
-                        {"trial_id": trial_id, "param_name": name, "param_value": value,
-                         "distribution_json": distribution}
-                    )  # fmt: skip
-                values.append(
-                    {"trial_id": trial_id, "objective": 0, "value": sum(x) + (c == 0),
-                     "value_type": models.TrialValueModel.TrialValueType.FINITE}
-                )  # fmt: skip
-        for model, rows in (
-            (models.TrialModel, trials),
-            (models.TrialParamModel, params),
-            (models.TrialValueModel, values),
-        ):
-            if rows:
-                connection.execute(insert(model.__table__), rows)
-        if connection.dialect.name == "postgresql" and trials:  # which counts on its own
-            connection.exec_driver_sql(f"select setval('trials_trial_id_seq', {trial_id})")
+SECONDS = ["consolidation, CPU s", "first ask of a process, CPU s", "later ask, CPU s"]
+GROWING = ("later ask, CPU s", "memory, bytes", "resident, MB")
+COLUMNS = ["model", "storage", "tasks", "consolidation, CPU s", "first ask of a new task, CPU s",
+           "first ask of a process, CPU s", "first ask of a process, s", "later ask, CPU s", "later ask, s",
+           "memory, bytes", "resident, MB"]  # fmt: skip
 
 
-# A plot without a plotting package: small enough to keep in the tree, and every browser draws it.
-
-PANELS = {
-    "ask, CPU seconds": ["first ask of a new task, CPU s", "first ask of a process, CPU s", "later ask, CPU s"],
-    "memory, kB": ["memory, bytes"],
-    "resident size, MB": ["resident, MB"],
-}
-COLOURS = ("#c0392b", "#2471a3", "#229954", "#7d3c98", "#b7950b", "#566573")
-WIDTH, HEIGHT, MARGIN = 330, 230, 50
+def table(rows: Sequence[Mapping[str, Any]]) -> str:
+    lines = output.table(COLUMNS, [[row.get(column, "") for column in COLUMNS] for row in rows])
+    return f"{lines}\n{ratios(rows)}"
 
 
-def plot(results):
-    panels = [panel(i, title, names, results) for i, (title, names) in enumerate(PANELS.items())]
-    legend = [
-        f'<text x="{MARGIN + 10}" y="{HEIGHT + 95 + 16 * i}" fill="{COLOURS[i % len(COLOURS)]}">{name}</text>'
-        for i, name in enumerate(series(results, PANELS["ask, CPU seconds"]))
-    ]
-    height = HEIGHT + 100 + 16 * len(legend)
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{3 * (WIDTH + MARGIN) + 20}" height="{height}" '
-        f'font-family="sans-serif" font-size="12"><rect width="100%" height="100%" fill="white"/>'
-        f"{''.join(panels)}{''.join(legend)}</svg>\n"
-    )
+def ratios(rows: Sequence[Mapping[str, Any]]) -> str:
+    """How much slower and larger the default model is with most tasks than with two."""
+    lines = []
+    for storage in dict.fromkeys(row["storage"] for row in rows if row["model"] == DEFAULT):
+        at = {row["tasks"]: row for row in rows if row["model"] == DEFAULT and row["storage"] == storage}
+        most = max(at)
+        if 2 in at and most > 2:
+            grown = {
+                name: at[most][name] / at[2][name] for name in ("later ask, CPU s", "memory, bytes", "resident, MB")
+            }
+            told = ", ".join(f"{name.partition(',')[0]} {ratio:.2f} x" for name, ratio in grown.items())
+            lines.append(f"* {storage}, {most} tasks against 2: {told}")
+    return "\n".join(lines) + "\n"
 
 
-def series(results, names):
-    """Lines of a panel: name -> [(tasks, value)]."""
-    return {
-        f"{name.rpartition(',')[0]}: {run}": [(row["tasks"], row[name]) for row in rows]
-        for run, rows in results.items()
-        for name in names
-    }
-
-
-def panel(i, title, names, results):
-    import math
-
-    lines = series(results, names)
-    scale = 1 / 1000 if "kB" in title else 1
-    top = max(value * scale for points in lines.values() for _, value in points) * 1.1 or 1.0
-    last = max(tasks for points in lines.values() for tasks, _ in points)
-    left, bottom = MARGIN + i * (WIDTH + MARGIN), HEIGHT + 40
-
-    def at(tasks, value):
-        x = left + WIDTH * 0.95 * math.log(tasks / 2) / math.log(max(last / 2, 1.01))
-        return f"{x:.1f},{bottom - HEIGHT * value * scale / top:.1f}"
-
-    drawn = [f'<text x="{left}" y="25" font-weight="bold">{title}</text>',
-             f'<path d="M{left},40V{bottom}H{left + WIDTH}" fill="none" stroke="black"/>']  # fmt: skip
-    for value in (0, top / 2, top):
-        y = bottom - HEIGHT * value / top
-        drawn.append(f'<text x="{left - 4}" y="{y:.1f}" text-anchor="end">{value:.3g}</text>')
-    for tasks in sorted({tasks for points in lines.values() for tasks, _ in points}):
-        x = at(tasks, 0).split(",")[0]
-        drawn.append(f'<text x="{x}" y="{bottom + 16}" text-anchor="middle">{tasks}</text>')
-    drawn.append(f'<text x="{left + WIDTH / 2}" y="{bottom + 32}" text-anchor="middle">tasks</text>')
-    colours = {name: COLOURS[k % len(COLOURS)] for k, name in enumerate(lines)} if i == 0 else {}
-    for k, (name, points) in enumerate(lines.items()):
-        colour = colours.get(name, COLOURS[3 * k % len(COLOURS)])
-        path = " ".join(at(*point) for point in points)
-        drawn.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
-    return "".join(drawn)
+def plot(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], y_title: str) -> Any:
+    """Lines of every model and storage against the number of tasks."""
+    series = {}
+    for column in columns:
+        for key in dict.fromkeys((row["model"], row["storage"]) for row in rows if column in row):
+            drawn = [row for row in rows if (row["model"], row["storage"]) == key and column in row]
+            name = f"{column.rpartition(',')[0]}: {key[0]}, {key[1]}"
+            series[name] = [row["tasks"] for row in drawn], [row[column] for row in drawn]
+    return output.lines("Growth with the number of past tasks", "past tasks", y_title, series)
 
 
 if __name__ == "__main__":

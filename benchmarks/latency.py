@@ -1,134 +1,235 @@
-"""How long an ask takes, nine mixed and conditional dimensions, as a task's trials grow: lbo beside Optuna's samplers.
+"""How long an ask takes, nine mixed and conditional dimensions, as a task's trials grow: lbo beside other samplers.
 
-    python benchmarks/latency.py                         10 to 5,000 trials
+    python benchmarks/latency.py                         10 to 5,000 trials, half an hour at the most
     python benchmarks/latency.py --trials 50 100 200     fewer
+    python benchmarks/latency.py --quick
 
-Every sampler sees the same random trials, of the paper's space with made values, in Optuna's in-memory storage, and
-with them a memory of five tasks where it has one. A median over --asks asks; each is told a value and the next one is
-asked, so hyper-parameters are learned anew as often as in real use. Ratios within one run are what counts.
-Optuna's GPSampler needs PyTorch and is left out without it. Writes results/latency.json and prints a table.
+Every sampler sees the same random trials in Optuna's in-memory storage, on one thread, in a process of its own for each
+number of trials, which ends after --cap seconds of asking: whoever has not answered once by then is left out from there
+on. Each ask is told a value before the next, so hyper-parameters are learned anew as often as in real use. Ratios
+within one run are what counts. A sampler whose package is not installed is left out.
+
+GPSampler models only what every trial has, here one categorical, and leaves the rest to chance. So it is measured on
+nine dimensions without conditions as well ("flat"), and the default model beside it.
+
+Writes results/latency.json, latency.md and latency.png.
 """
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
 import json
-import platform
-import time
-from collections.abc import Callable
-from pathlib import Path
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, NamedTuple
 
-import numpy as np
 import optuna
-from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+import psutil
 
+import floor
 import lbo
+import machine
+import output
+import workload
+from machine import Seconds
+from workload import ask_and_tell
 
-RESULTS = Path(__file__).parent.parent / "results" / "latency.json"
 TRIALS = (10, 20, 50, 100, 200, 500, 1000, 5000)
-SPACE = {
-    "model": CategoricalDistribution(["xgb", "lr", "bnb", "mnb"]),
-    "n_estimators": IntDistribution(10, 500),
-    "max_depth": IntDistribution(1, 10),
-    "learning_rate": FloatDistribution(0.005, 0.5),
-    "C": FloatDistribution(0.001, 10),
-    "solver": CategoricalDistribution(["newton-cg", "lbfgs", "liblinear", "sag", "saga"]),
-    "tol": FloatDistribution(0.005, 0.5),
-    "bnb_alpha": FloatDistribution(0.005, 5),
-    "mnb_alpha": FloatDistribution(0.005, 5),
-}
-BRANCH = {
-    "xgb": ["n_estimators", "max_depth", "learning_rate"],
-    "lr": ["C", "solver", "tol"],
-    "bnb": ["bnb_alpha"],
-    "mnb": ["mnb_alpha"],
-}
+PAIRS = (("flat: lbo, five tasks", "flat: Optuna GPSampler"), ("lbo, five tasks", "Optuna GPSampler"))  # compared
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--trials", type=int, nargs="*", default=list(TRIALS))
-    parser.add_argument("--asks", type=int, default=15)
-    arguments = parser.parse_args()
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    seconds = {
-        name: {n: median_ask(study, n, arguments.asks) for n in arguments.trials} for name, study in studies().items()
-    }
-    machine = {"processor": platform.processor() or platform.machine(), "python": platform.python_version()}
-    RESULTS.parent.mkdir(exist_ok=True)
-    RESULTS.write_text(json.dumps({"machine": machine, "seconds": seconds}, indent=1) + "\n")
-    print("milliseconds per ask, median")
-    print("trials".ljust(22), *(f"{n:>8}" for n in arguments.trials))
-    for name, row in seconds.items():
-        print(name.ljust(22), *(f"{1000 * s:8.1f}" for s in row.values()))
+    options = output.parser(__doc__)
+    options.add_argument("--trials", type=int, nargs="*", default=list(TRIALS))
+    options.add_argument("--asks", type=int, default=15)
+    options.add_argument("--cap", type=float, default=60.0, help="seconds for a sampler at a number of trials")
+    options.add_argument("--samplers", nargs="*", help=f"of {', '.join(CONTENDERS)}")
+    options.add_argument("--measure", help="a sampler; used by the script itself")
+    arguments = options.parse_args()
+    if arguments.measure:
+        measure(arguments.measure, arguments.trials[0], arguments.asks, arguments.cap)
+        return
+    if arguments.quick:
+        arguments.trials, arguments.asks, arguments.cap = [10, 50], 3, 10.0
+    record = {"machine": machine.describe(), "asks": arguments.asks, "cap, s": arguments.cap}
+    names = arguments.samplers or installed()
+    rows = [row for name in names for row in as_far_as_it_gets(name, arguments)]
+    speed = floor.measure_speed()
+    record |= {"speed": asdict(speed), "rows": rows}
+    output.keep(output.folder(arguments), "latency", record, tables(rows, speed), {"latency": plot(rows)})
 
 
-def studies() -> dict[str, Callable[[], optuna.Study]]:
-    """A new study of each sampler."""
-    found: dict[str, Callable[[], optuna.Study]] = {
-        "lbo, no memory": lambda: optuna.create_study(sampler=lbo.LBOSampler(seed=0)),
-        "lbo, five tasks": remembering,
-        "lbo, Paper": lambda: optuna.create_study(sampler=lbo.LBOSampler(model=lbo.models.Paper(), seed=0)),
-        "Optuna TPE": lambda: optuna.create_study(sampler=optuna.samplers.TPESampler(seed=0, multivariate=True)),
-    }
-    if importlib.util.find_spec("torch") is not None:
-        found["Optuna GPSampler"] = lambda: optuna.create_study(sampler=optuna.samplers.GPSampler(seed=0))
-    return found
+# Samplers
 
 
-def remembering() -> optuna.Study:
+class Contender(NamedTuple):
+    """A new study of one sampler."""
+
+    study: Callable[[], optuna.Study]
+    flat: bool = False
+    needs: str = "lbo"  # the package
+
+
+def remembering(flat: bool) -> optuna.Study:
     """The sixth task of a stream."""
     stream = lbo.Stream("latency", storage=optuna.storages.InMemoryStorage())
-    for task in range(5):
-        fill(stream.study(f"{task}", direction="minimize"), 50, seed=task)
+    workload.add_past(stream, flat)
     return stream.study("now", direction="minimize", seed=0)
 
 
-def median_ask(new_study: Callable[[], optuna.Study], n: int, asks: int) -> float:
-    study = new_study()
-    fill(study, n, seed=100)
-    ask_and_tell(study)  # the first one derives the memory
-    return float(np.median([ask_and_tell(study) for _ in range(asks)]))
+def alone(model: Any = None) -> optuna.Study:
+    return optuna.create_study(sampler=lbo.LBOSampler(model=model, seed=0))
 
 
-def ask_and_tell(study: optuna.Study) -> float:
-    start = time.perf_counter()
-    trial = study.ask()
-    params = {"model": trial.suggest_categorical("model", SPACE["model"].choices)}
-    for name in BRANCH[params["model"]]:
-        params[name] = trial._suggest(name, SPACE[name])
-    seconds = time.perf_counter() - start
-    study.tell(trial, value(params))
-    return seconds
+def tpe() -> optuna.Study:
+    return optuna.create_study(sampler=optuna.samplers.TPESampler(seed=0, multivariate=True, group=True))
 
 
-def fill(study: optuna.Study, n: int, seed: int) -> None:
-    """Add n random trials."""
-    rng = np.random.default_rng(seed)
-    for _ in range(n):
-        model = str(rng.choice(SPACE["model"].choices))
-        params = {"model": model} | {name: draw(SPACE[name], rng) for name in BRANCH[model]}
-        shown = {name: SPACE[name] for name in params}
-        study.add_trial(optuna.create_trial(params=params, distributions=shown, value=value(params)))
+def gp() -> optuna.Study:
+    return optuna.create_study(sampler=optuna.samplers.GPSampler(seed=0))
 
 
-def draw(distribution: optuna.distributions.BaseDistribution, rng: np.random.Generator) -> object:
-    match distribution:
-        case CategoricalDistribution():
-            return distribution.choices[rng.integers(len(distribution.choices))]
-        case IntDistribution():
-            return int(rng.integers(distribution.low, distribution.high + 1))
-        case FloatDistribution():
-            return float(rng.uniform(distribution.low, distribution.high))
-    raise AssertionError(distribution)
+def botorch() -> optuna.Study:
+    from botorch_samplers import SingleTaskSampler
+
+    return optuna.create_study(sampler=SingleTaskSampler(seed=0))
 
 
-def value(params: dict[str, object]) -> float:
-    """A smooth function of the numbers, with an offset for each choice."""
-    offsets = {"xgb": 0.0, "lr": 0.1, "bnb": 0.3, "mnb": 0.4, "saga": 0.05}
-    numbers = [float(x) for x in params.values() if not isinstance(x, str)]
-    return sum(np.sin(x) for x in numbers) / 10 + sum(offsets.get(str(x), 0.0) for x in params.values())
+def smac() -> optuna.Study:
+    from smac_sampler import SmacSampler
+
+    return optuna.create_study(sampler=SmacSampler(seed=0))
+
+
+CONTENDERS = {
+    "lbo, no memory": Contender(alone),
+    "lbo, five tasks": Contender(lambda: remembering(flat=False)),
+    "lbo, Paper": Contender(lambda: alone(lbo.models.Paper())),
+    "Optuna TPE": Contender(tpe),
+    "Optuna GPSampler": Contender(gp, needs="torch"),
+    "BoTorch SingleTaskGP": Contender(botorch, needs="botorch"),
+    "SMAC3": Contender(smac, needs="smac"),
+    "flat: lbo, five tasks": Contender(lambda: remembering(flat=True), flat=True),
+    "flat: Optuna GPSampler": Contender(gp, flat=True, needs="torch"),
+}
+
+
+def installed() -> list[str]:
+    """The contenders whose package is there."""
+    return [name for name, contender in CONTENDERS.items() if importlib.util.find_spec(contender.needs)]
+
+
+# One sampler at one number of trials, in a process of its own
+
+
+def measure(name: str, n: int, asks: int, cap: float) -> None:
+    """Print a line for every ask: its seconds, the work that lbo did for it, and the process's size."""
+    machine.quiet()
+    contender = CONTENDERS[name]
+    study = contender.study()
+    workload.fill(study, n, seed=100, flat=contender.flat)
+    signal.setitimer(signal.ITIMER_REAL, cap)  # whose signal ends the process, whatever it is in the middle of
+    ask_and_tell(study, contender.flat)  # the first one derives the memory
+    for _ in range(asks):
+        with floor.counted() as work:
+            seconds = ask_and_tell(study, contender.flat)
+        resident = psutil.Process().memory_info().rss / 2**20
+        print(json.dumps({"wall": seconds.wall, "cpu": seconds.cpu, "resident": resident, **asdict(work)}), flush=True)
+
+
+def as_far_as_it_gets(name: str, arguments: Any) -> list[dict[str, Any]]:
+    """A row for each number of trials, up to the first at which it does not answer in time."""
+    rows = []
+    for n in arguments.trials:
+        lines = in_a_new_process(name, n, arguments.asks, arguments.cap)
+        if not lines:
+            print(f"{name}: no answer at {n} trials within {arguments.cap:g} s; left out from there on.", flush=True)
+            break
+        rows.append(summary(name, n, lines))
+        print(f"{name}, {n} trials: {1000 * rows[-1]['cpu, s']:.1f} ms of the processor, {len(lines)} asks", flush=True)
+    return rows
+
+
+def in_a_new_process(name: str, n: int, asks: int, cap: float) -> list[dict[str, float]]:
+    """What the process printed until it was done or out of time."""
+    command = [sys.executable, __file__, "--measure", name, f"--trials={n}", f"--asks={asks}", f"--cap={cap}"]
+    ran = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=os.environ | machine.ONE_THREAD)
+    if ran.returncode not in (0, -signal.SIGALRM):
+        raise RuntimeError(f"{name} failed at {n} trials; its message is above.")
+    return [json.loads(line) for line in ran.stdout.splitlines()]
+
+
+def summary(name: str, n: int, lines: Sequence[Mapping[str, float]]) -> dict[str, Any]:
+    """Medians over asks; means too, since hyper-parameters are not learned at every one."""
+    asks = [Seconds(line["wall"], line["cpu"]) for line in lines]
+    median, mean = machine.median(asks), machine.mean(asks)
+    work = {key: sum(line[key] for line in lines) / len(lines) for key in ("flops", "entries", "evidences")}
+    return {
+        "sampler": name, "trials": n, "asks": len(lines),
+        "wall, s": round(median.wall, 5), "cpu, s": round(median.cpu, 5),
+        "mean wall, s": round(mean.wall, 5), "mean cpu, s": round(mean.cpu, 5),
+        "slowest cpu, s": round(max(seconds.cpu for seconds in asks), 5),
+        "resident, MB": round(max(line["resident"] for line in lines), 1),
+        **work,
+    }  # fmt: skip
+
+
+# Tables and plot
+
+
+def tables(rows: Sequence[Mapping[str, Any]], speed: floor.Speed) -> str:
+    parts = {
+        "Milliseconds of the processor per ask, median": grid(rows, "cpu, s", 1000),
+        "The same, mean: hyper-parameters are not learned at every ask": grid(rows, "mean cpu, s", 1000),
+        "Milliseconds on the wall, median": grid(rows, "wall, s", 1000),
+        "Resident size of the process, MB": grid(rows, "resident, MB", 1),
+        "How far the default model is from its floor": floor_table(rows, speed),
+    }
+    return "\n".join([f"**{title}**\n\n{table}" for title, table in parts.items()] + [ratios(rows, *PAIRS)])
+
+
+def grid(rows: Sequence[Mapping[str, Any]], measure_: str, scale: float) -> str:
+    """Samplers down, numbers of trials across."""
+    sizes = sorted({row["trials"] for row in rows})
+    cells = {(row["sampler"], row["trials"]): output.short(scale * row[measure_]) for row in rows}
+    names = list(dict.fromkeys(row["sampler"] for row in rows))
+    return output.table(["trials", *sizes], [[name, *(cells.get((name, n), "-") for n in sizes)] for name in names])
+
+
+def ratios(rows: Sequence[Mapping[str, Any]], *pairs: tuple[str, str]) -> str:
+    """One sampler's median over another's, a line for each pair, at the numbers of trials that both have."""
+    at = {(row["sampler"], row["trials"]): row["cpu, s"] for row in rows}
+    lines = []
+    for ours, rival in pairs:
+        both = [n for name, n in at if name == ours and (rival, n) in at]
+        if both:
+            lines.append(f"* {ours} / {rival}: " + ", ".join(f"{at[ours, n] / at[rival, n]:.2f} at {n}" for n in both))
+    return "\n".join(lines) + "\n"
+
+
+def floor_table(rows: Sequence[Mapping[str, Any]], speed: floor.Speed) -> str:
+    header = ["", "trials", "evidences", "Mflop", "million entries", "floor, ms", "measured, ms", "times the floor"]
+    return output.table(header, [_floor_row(row, speed) for row in rows if row["entries"]])
+
+
+def _floor_row(row: Mapping[str, Any], speed: floor.Speed) -> list[Any]:
+    work = floor.Work(row["flops"], row["entries"], row["evidences"])
+    least, measured = speed.floor(work), row["mean cpu, s"]
+    numbers = [work.evidences, work.flops / 1e6, work.entries / 1e6, 1000 * least, 1000 * measured, measured / least]
+    return [row["sampler"], row["trials"], *map(output.short, numbers)]
+
+
+def plot(rows: Sequence[Mapping[str, Any]]) -> Any:
+    """Milliseconds against trials."""
+    series = {}
+    for name in dict.fromkeys(row["sampler"] for row in rows):
+        of_name = [row for row in rows if row["sampler"] == name]
+        series[name] = [row["trials"] for row in of_name], [1000 * row["cpu, s"] for row in of_name]
+    return output.lines("Median ask, nine mixed dimensions", "trials", "milliseconds of the processor", series)
 
 
 if __name__ == "__main__":

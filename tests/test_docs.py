@@ -1,3 +1,68 @@
 """Numbers that are typed in the docs are those of the code."""
 
-from lbo.models import memory as _  # noqa: F401
+import re
+from pathlib import Path
+
+import pytest
+
+from lbo import advice, memory, plot, report, shelf, stream
+from lbo.consolidate import BEST_KEPT
+from lbo.experiments import calibration
+from lbo.models import Lifelong, Paper, component, families, lifelong, paper
+
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+MODEL = Lifelong()
+WORDS = {2: "two", 3: "three", 5: "five", 7: "seven", 8: "eight", 10: "ten", 30: "thirty", 50: "fifty"}
+FRACTIONS = {0.1: "a tenth", 0.5: "half"}
+N_HYPER = len({*families.HYPER, "log_width"})
+
+STATED = {
+    "how-it-works.md": [
+        f"kept at a few points, at most {MODEL.points}:",
+        f"The most promising {WORDS[lifelong.FINALISTS - 1]} and",
+        "those that have less than one percent of the weight" if lifelong.NEGLIGIBLE == pytest.approx(-4.60517) else "",
+        f"learned anew each time a task has grown by {FRACTIONS[round(lifelong.GROWTH - 1, 6)]}",
+        f"Failures of past tasks count {FRACTIONS[lifelong.FAIL_FAITH]}",
+        f"In a first task, {WORDS[MODEL.n_initial(None)]} random trials come first",
+        f"{WORDS[lifelong.OPENINGS].capitalize()} winners and no more",
+        f"There are at most {WORDS[MODEL.functions - 1]} families",
+        f"at most {WORDS[MODEL.functions]} functions of at most {MODEL.points} points",
+        f"up to {families.FAILURES_KEPT} places of failures",
+        f"{WORDS[N_HYPER]} hyper-parameters, the {WORDS[BEST_KEPT]} best configurations",
+        f"a fit uses at most {component.LARGEST_FIT} trials: the best half",
+    ],
+    "memory-format.md": [
+        f"chunks* of at most {shelf.CHUNK:,} characters",
+        f"| `format` | {memory.FORMAT} |",
+        f"| `format` | {memory.FORMAT}, the number of this format |",
+        f"Of the last {WORDS[stream.LOOK_BACK]} tasks",
+        f"(at most {families.FAILURES_KEPT}, D)",
+        f"def largest(D, M={MODEL.functions}, J={MODEL.points}, failures={families.FAILURES_KEPT}):",
+        f"the {WORDS[BEST_KEPT]} best configurations with their values",
+    ],
+    "report-and-advice.md": [
+        f"on the newest {WORDS[report.ADVISED]} tasks",
+        f"It shows the newest {WORDS[report.LAST]}",
+        f"with {advice.CONFIDENCE * 100:.0f} % probability, keeping",
+        f"it is {FRACTIONS[advice.SMALL]} of how far",
+        "draws a thousand functions" if advice.DRAWS == 1000 else "",
+        f"after {', '.join(map(str, calibration.AFTER[:-1]))} and {calibration.AFTER[-1]} trials",
+        f"hold in {calibration.AIM * 100:.0f} % of the cases",
+    ],
+    "the-paper.md": [
+        f"the defaults: {Paper().networks}, {Paper().units} and {Paper().steps}",
+        f"{Paper().steps} (`steps`), at a rate of {paper.RATE:g}",
+        f"starts afresh, with {paper.RESTART_STEPS} steps",
+        f"{ {4: 'four'}[paper.RHO_FOLDS] } folds of the task's trials, {paper.RHO_STEPS} steps each",
+    ],
+}
+
+
+@pytest.mark.parametrize(("page", "sentence"), [(page, s) for page, stated in STATED.items() for s in stated])
+def test_the_docs_state_what_the_code_does(page, sentence):
+    assert sentence
+    assert sentence in re.sub(r"\s+", " ", (DOCS / page).read_text(encoding="utf-8"))
+
+
+def test_a_report_shows_as_many_tasks_as_its_pictures():
+    assert report.LAST == plot.LAST == plot.DERIVED
