@@ -62,3 +62,16 @@ def test_argument_is_left_alone(rng):
     linalg.solve_lower(L, B), linalg.solve(L, B), linalg.inverse(L)
     for now, before in [(A, A_before), (B, B_before), (L, L_before)]:
         np.testing.assert_array_equal(now, before)
+
+
+def test_root_multiplies_back(rng):
+    B = rng.normal(size=(6, 6))
+    R = linalg.root(B @ B.T, least=0.0)
+    np.testing.assert_allclose(R @ R.T, B @ B.T, atol=1e-12)
+
+
+def test_root_raises_what_rounding_made_negative_and_nothing_else(rng):
+    V = np.linalg.qr(rng.normal(size=(4, 4)))[0]
+    values = np.array([-1e-7, 1e-12, 1e-3, 2.0])
+    R = linalg.root(V * values @ V.T, least=1e-9)
+    np.testing.assert_allclose(np.linalg.eigvalsh(R @ R.T), [1e-9, 1e-9, 1e-3, 2.0], rtol=1e-5)

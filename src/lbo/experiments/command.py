@@ -11,8 +11,9 @@ import typer
 from rich.console import Console
 
 from lbo.errors import LboError
-from lbo.experiments import cohorts, figures, heatmap, methods, runner, scoreboard, sequences, summary
-from lbo.experiments.sequences import BraninSequence, CohortSource, PublicCohort, TaskSequence
+from lbo.experiments import ablation, cohorts, figures, heatmap, methods, runner, scoreboard, sequences, summary
+from lbo.experiments.methods import Method
+from lbo.experiments.sequences import BraninSequence, CohortSource, PublicCohort, SyntheticSequence, TaskSequence
 
 reproduce = typer.Typer(no_args_is_help=True, help="The paper's experiments: figures, tables, and every trial as CSV.")
 console = Console()
@@ -47,8 +48,8 @@ class Settings:
     quick: bool
     png: bool
 
-    def plan(self, over: Sequence[TaskSequence]) -> runner.Plan:
-        chosen = methods.pick(name.strip() for name in self.methods.split(","))
+    def plan(self, over: Sequence[TaskSequence], compared: tuple[Method, ...] | None = None) -> runner.Plan:
+        chosen = compared or methods.pick(name.strip() for name in self.methods.split(","))
         plan = runner.Plan(tuple(over), chosen, self.repeats, self.trials, self.seed, self.out)
         if not self.quick:
             return plan
@@ -135,6 +136,18 @@ def tables(
     results = _run(settings.plan(sequences.collections([name.strip() for name in table.split(",")])), settings)
     shown = min(10, int(results.trials["trial"].max()) + 1)
     _draw(settings, figures.each_sequence(results) | figures.by_task(results, shown))
+
+
+@reproduce.command(name="ablation")
+def ablate(
+    repeats: Repeats = 5, trials: Trials = 30, jobs: Jobs = 1, out: Out = Path("runs/ablation"), seed: Seed = 0,
+    quick: Quick = False, png: Png = True,
+) -> None:  # fmt: skip
+    """The default model without each of its parts."""
+    settings = Settings("", repeats, trials, jobs, out, seed, quick, png)
+    made: list[TaskSequence] = [BraninSequence(0.1), SyntheticSequence("strangers")]
+    results = _run(settings.plan([*made, *sequences.collections(["xgboost"])], ablation.COMPARED), settings)
+    _draw(settings, figures.each_sequence(results))
 
 
 reproduce.command(name="scoreboard")(scoreboard.main)

@@ -33,6 +33,16 @@ def cholesky(A: Array) -> Array:
     raise np.linalg.LinAlgError("not a covariance: indefinite far beyond rounding")
 
 
+def root(S: Array, least: float) -> Array:
+    """R with R R^T = S, its eigenvalues raised to `least`.
+
+    A posterior covariance, a small difference of large matrices, may be off by more than it amounts to where nearly
+    everything is known; adding to its diagonal until `cholesky` takes it would drown what it says elsewhere.
+    """
+    values, vectors = np.linalg.eigh(0.5 * (S + S.T))
+    return np.asarray(vectors * np.sqrt(np.maximum(values, least)))
+
+
 def solve_lower(L: Array, B: Array) -> Array:
     """L^-1 B."""
     return np.asarray(dtrtrs(L, B, lower=1)[0]) if B.size else B

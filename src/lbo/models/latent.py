@@ -88,4 +88,4 @@ def telling(X: Array, ell: Array, first: NDArray[np.intp], count: int) -> NDArra
 
 def keep(Z: Array, u: Array, S: Array, ell: Array, v: float) -> Latent:
     """The function with mean u and covariance S at Z."""
-    return Latent(Z, u, linalg.cholesky(S + 1e-9 * v * np.eye(len(S))), ell, v)
+    return Latent(Z, u, linalg.root(S, least=1e-9 * v), ell, v)

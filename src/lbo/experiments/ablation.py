@@ -1,0 +1,124 @@
+"""The default model without one of its parts at a time, on the same functions: what each part is worth.
+
+    lbo reproduce ablation
+
+A variant is the default with one method changed; everything else, the seeds among it, is the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+from scipy.special import logsumexp
+
+from lbo.experiments.methods import METHODS, Method
+from lbo.memory import Memory
+from lbo.models.base import Posterior, Task
+from lbo.models.families import Past
+from lbo.models.lifelong import DOUBT_FROM, Lifelong, LifelongPosterior
+from lbo.models.output import Output, plain
+from lbo.seeds import Seed
+
+
+class WithoutOpenings(Lifelong):
+    """The posterior chooses from the third trial on; the first two are random."""
+
+    def opening(self, task: Task, memory: Memory | None) -> Mapping[str, Any] | None:
+        return None
+
+
+class WithoutFunctions(Lifelong):
+    """Remembers past winners, failures and hyper-parameters, but no function."""
+
+    def fit(self, task: Task, memory: Memory | None, seed: Seed, previous: Posterior | None) -> LifelongPosterior:
+        return _Forgetful(self.functions, self.points).fit(task, memory, seed, previous)
+
+
+class _Forgetful(Lifelong):
+    def _recall(self, task: Task, memory: Memory | None) -> Past:
+        past = super()._recall(task, memory)
+        return past._replace(functions=(), counts=past.counts[:0], members=past.members[:0])
+
+
+class WithoutFamilies(Lifelong):
+    """Leans on the latest task's function or on none."""
+
+    def fit(self, task: Task, memory: Memory | None, seed: Seed, previous: Posterior | None) -> LifelongPosterior:
+        return _ShortSighted(self.functions, self.points).fit(task, memory, seed, previous)
+
+
+class _ShortSighted(Lifelong):
+    def _recall(self, task: Task, memory: Memory | None) -> Past:
+        past = super()._recall(task, memory)
+        return past._replace(functions=past.functions[:1], counts=past.counts[:1], members=past.members[:1])
+
+
+class WithoutAlone(Lifelong):
+    """Always leans on some function: no gate can stay shut."""
+
+    def fit(self, task: Task, memory: Memory | None, seed: Seed, previous: Posterior | None) -> LifelongPosterior:
+        posterior = super().fit(task, memory, seed, previous)
+        kept = [i for i, c in enumerate(posterior.components) if c.m is not None]
+        return _only(posterior, kept) if kept else posterior
+
+
+class WithoutWarp(Lifelong):
+    """Values are standardised, never warped."""
+
+    def _outputs(self, task: Task, past: Past) -> Sequence[Output]:
+        return (plain(task.y, past.width),)
+
+
+class WithoutPriors(Lifelong):
+    """Hyper-parameters are learned anew for each task."""
+
+    def _recall(self, task: Task, memory: Memory | None) -> Past:
+        return super()._recall(task, memory)._replace(theta={})
+
+
+class WithoutDoubt(Lifelong):
+    """Believes in the length scales it has learned."""
+
+    def fit(self, task: Task, memory: Memory | None, seed: Seed, previous: Posterior | None) -> LifelongPosterior:
+        posterior = super().fit(task, memory, seed, previous)
+        return _only(posterior, range(len(posterior.components) - 1)) if len(task) >= DOUBT_FROM else posterior
+
+
+class WithoutExploring(Lifelong):
+    """A young task that resembles nothing remembered draws no random points."""
+
+    def fit(self, task: Task, memory: Memory | None, seed: Seed, previous: Posterior | None) -> LifelongPosterior:
+        posterior = super().fit(task, memory, seed, previous)
+        return _Confident(**{name: getattr(posterior, name) for name in posterior.__dataclass_fields__})
+
+
+@dataclass(frozen=True)
+class _Confident(LifelongPosterior):
+    stranger: ClassVar[float] = 0.0
+
+
+def _only(posterior: LifelongPosterior, kept: Sequence[int]) -> LifelongPosterior:
+    """Some components of a mixture."""
+    log_w = posterior.log_w[list(kept)]
+    components = tuple(posterior.components[i] for i in kept)
+    return replace(posterior, components=components, log_w=np.asarray(log_w - logsumexp(log_w)))
+
+
+VARIANTS = {
+    "without openings": WithoutOpenings(),
+    "without functions": WithoutFunctions(),
+    "without families": WithoutFamilies(),
+    "without alone": WithoutAlone(),
+    "without warp": WithoutWarp(),
+    "without priors": WithoutPriors(),
+    "without doubt": WithoutDoubt(),
+    "without exploring": WithoutExploring(),
+}
+COMPARED = (
+    METHODS["Lifelong"],
+    *(Method(name, model, remembers=True, opens=True) for name, model in VARIANTS.items()),
+    METHODS["SGP"],
+)

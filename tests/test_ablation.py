@@ -1,0 +1,74 @@
+"""Every variant of the default model lacks its part, and only that."""
+
+import numpy as np
+import pytest
+
+from lbo.experiments import ablation
+from lbo.models import lifelong
+from lbo.models.lifelong import Lifelong
+from lbo.seeds import Seed
+from test_models_lifelong import branin_task, memory_of_two
+
+SEED = Seed(0)
+
+
+def fitted(name, n=12):
+    model = Lifelong() if name == "Lifelong" else ablation.VARIANTS[name]
+    return model.fit(branin_task(n, seed=2), memory_of_two(), SEED, None)
+
+
+def functions_used(posterior):
+    return {c.m for c in posterior.components}
+
+
+def test_the_default_has_all_parts():
+    posterior = fitted("Lifelong")
+    assert functions_used(posterior) - {None}
+    assert len(posterior.components) > 1
+    assert Lifelong().opening(branin_task(0, seed=2), memory_of_two()) is not None
+
+
+def test_without_openings_nothing_is_tried_first():
+    assert ablation.VARIANTS["without openings"].opening(branin_task(0, seed=2), memory_of_two()) is None
+
+
+def test_without_functions_or_families_fewer_are_leaned_on():
+    assert functions_used(fitted("without functions")) == {None}
+    assert functions_used(fitted("without families")) <= {None, 0}
+
+
+def test_without_alone_a_function_is_always_leaned_on():
+    assert None not in functions_used(fitted("without alone", n=2))
+    assert None in functions_used(fitted("Lifelong", n=2))
+
+
+def test_without_warp_values_stay_plain():
+    y = np.exp(5 * np.random.default_rng(0).random(20))
+    task = lifelong.Task(branin_task(20, seed=2).X, y, branin_task(20, seed=2).space)
+    assert Lifelong().fit(task, None, SEED, None).output.warped
+    assert not ablation.VARIANTS["without warp"].fit(task, None, SEED, None).output.warped
+
+
+def test_without_doubt_there_is_one_component_less():
+    assert len(fitted("without doubt").components) == len(fitted("Lifelong").components) - 1
+    np.testing.assert_allclose(np.exp(fitted("without doubt").log_w).sum(), 1)
+
+
+def test_without_exploring_nothing_is_a_stranger():
+    default, variant = fitted("Lifelong", n=2), fitted("without exploring", n=2)
+    assert default.stranger > 0 == variant.stranger
+    X = branin_task(5, seed=3).X
+    for one, other in zip(default.mixture(X), variant.mixture(X), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_without_priors_hyper_parameters_start_from_the_defaults():
+    task, memory = branin_task(3, seed=2), memory_of_two()
+    assert Lifelong()._recall(task, memory).theta
+    assert not ablation.VARIANTS["without priors"]._recall(task, memory).theta
+
+
+@pytest.mark.parametrize("name", ablation.VARIANTS)
+def test_every_variant_consolidates(name):
+    lesson = ablation.VARIANTS[name].consolidate(branin_task(12, seed=2), memory_of_two(), SEED)
+    assert len(lesson.arrays["u"]) >= 2
