@@ -61,8 +61,8 @@ class Group:
     factor: float = 1.0  # of the repetitions
     quick: bool = True  # part of the quick scoreboard
 
-    def plan(self, repeats: int, out: Path, seed: int, quick: bool) -> runner.Plan:
-        able = [name for name in self.methods if name not in methods.missing(self.methods)]
+    def plan(self, repeats: int, out: Path, seed: int, quick: bool, without: Sequence[str] = ()) -> runner.Plan:
+        able = [name for name in self.methods if name not in (*methods.missing(self.methods), *without)]
         able = [name for name in able if name in QUICK_METHODS] if quick else able
         trials = min(self.trials, QUICK_TRIALS) if quick else self.trials
         count = max(1, round(self.factor * (QUICK_REPEATS if quick else repeats)))
@@ -251,7 +251,9 @@ GROUPS: dict[str, Group] = {group.name: group for group in _ALL}
 ALL_GROUPS = ",".join(GROUPS)
 
 
-def play(names: Sequence[str], repeats: int, jobs: int, out: Path, seed: int, quick: bool) -> int:
+def play(
+    names: Sequence[str], repeats: int, jobs: int, out: Path, seed: int, quick: bool, without: Sequence[str] = ()
+) -> int:
     """Run groups, print the scoreboard and write it to out/scoreboard.md; 1 if a line falls short, else 0."""
     checks: list[Check] = []
     for group in (GROUPS[name] for name in names):
@@ -260,7 +262,7 @@ def play(names: Sequence[str], repeats: int, jobs: int, out: Path, seed: int, qu
         for name in methods.missing(group.methods):
             console.print(f"{group.name}: without {name}, whose package torch is not installed.")
         try:
-            plan = group.plan(repeats, out, seed, quick)
+            plan = group.plan(repeats, out, seed, quick, without)
             console.print(f"{group.name}: {len(plan.units())} units")
             runner.run(plan, jobs)
         except DataError as error:
@@ -301,9 +303,14 @@ def main(
     out: Annotated[Path, typer.Option(help="A killed scoreboard goes on from what is here.")] = Path("runs"),
     seed: Annotated[int, typer.Option(min=0)] = 0,
     quick: Annotated[bool, typer.Option("--quick", help="Two short repetitions of the cheap groups.")] = False,
+    without: Annotated[str, typer.Option(help="Methods to leave out, separated by commas: Paper takes longest.")] = "",
 ) -> None:
     """The default model against every rival: target, measured, pass or fail."""
-    raise typer.Exit(play([name.strip() for name in groups.split(",")], repeats, jobs, out, seed, quick))
+    raise typer.Exit(play(_names(groups), repeats, jobs, out, seed, quick, _names(without)))
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ TABLES: dict[str, Callable[[], list[Table]]] = {
 }  # fmt: skip
 OBOE_TASKS = 100
 MOST_ROWS = 5000  # of a table; larger ones are thinned, since every ask looks at every row
-CONFIGURATIONS = 400  # of a tabulated cohort
+CONFIGURATIONS = 200  # of a tabulated cohort
 
 
 class TaskSequence(Protocol):
