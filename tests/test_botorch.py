@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from lbo.models import gp
+from lbo.models import gp, mtgp, past_trials
 from lbo.models.base import standardise
 from model_contract import branin_task, cube, points
 
@@ -87,8 +87,8 @@ def test_all_tasks():
         covar_module=matern((0, 1)) * index + SameTask(active_dims=(2,)), outcome_transform=None,
     )  # fmt: skip
     triangle = (F + np.diag(np.log(np.diag(F)) - np.diag(F)))[np.tril_indices(3)]
-    data = gp.PastTrials(X, z, task)
-    ours = gp._joint_posterior(np.append(THETA, triangle), 10, data, standardise(z)[1], cube(2))
+    data = past_trials.PastTrials(X, z, task)
+    ours = mtgp._joint_posterior(np.append(THETA, triangle), 10, data, standardise(z)[1], cube(2))
     _, mean, var = ours.mixture(X_new)
     expected_mean, expected_var = predictions(theirs, double(np.column_stack([X_new, np.full(40, 2.0)])))
     np.testing.assert_allclose(mean[0], expected_mean, rtol=1e-9, atol=1e-10)

@@ -8,9 +8,10 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution
 
 from lbo.experiments.branin import Branin
 from lbo.memory import Memory, Record
-from lbo.models import gp
+from lbo.models import empirical, gp, mtgp, past_trials
 from lbo.models.base import Task, standardise
-from lbo.models.gp import MTGP, SGP, WinnersSGP
+from lbo.models.gp import SGP, WinnersSGP
+from lbo.models.mtgp import MTGP
 from model_contract import RELATIVE, SEED, branin_task, cube, error, every_check, of_models, points, remember, space_of
 
 THETA = np.log([0.3, 0.7, 1.4, 0.02])  # ell, v, noise of two parameters
@@ -120,7 +121,7 @@ def test_evidence_gradient_is_autodiff():
 
 
 def test_prior_gradient_is_autodiff():
-    prior = gp.join(gp.length_scale_prior(2), gp.variance_prior(), gp.noise_prior())
+    prior = empirical.join(empirical.length_scale_prior(2), empirical.variance_prior(), empirical.noise_prior())
     expected = jax.grad(lambda theta: -0.5 * jnp.sum(((theta - prior.mean) / prior.std) ** 2))(THETA)
     np.testing.assert_allclose(prior.log_density_grad(THETA)[1], expected, rtol=1e-9)
 
@@ -129,7 +130,7 @@ def test_learned_hyper_parameters_are_a_maximum():
     task = branin_task(20)
     z, _ = standardise(task.y)
     column = task.space.column_axis
-    prior = gp.join(gp.length_scale_prior(2), gp.variance_prior(), gp.noise_prior())
+    prior = empirical.join(empirical.length_scale_prior(2), empirical.variance_prior(), empirical.noise_prior())
 
     def height(theta):
         return gp.log_evidence_grad(theta, task.X, z, column)[0] + prior.log_density_grad(theta)[0]
@@ -173,11 +174,14 @@ def test_hyper_parameters_come_from_the_trials_up_to_the_checkpoint():
 def test_of_many_trials_the_best_the_latest_and_the_remotest_are_kept():
     X, z = points(3, 2000), np.random.default_rng(1).normal(size=2000)
     X[1000] = 3.0
-    kept = gp.informative(X, z, 300)
+    kept = past_trials.informative(X, z, 300)
     assert len(set(kept)) == len(kept) == 300
     assert set(np.argsort(z)[:100]) | set(range(1900, 2000)) | {1000} <= set(kept)
-    np.testing.assert_array_equal(gp.informative(X[:300], z[:300], 300), np.arange(300))
-    assert len(set(gp.informative(np.zeros((2000, 3)), z, 300))) == 300  # duplicates are no reason to keep fewer
+    np.testing.assert_array_equal(past_trials.informative(X[:300], z[:300], 300), np.arange(300))
+    # Duplicates are no reason to keep fewer.
+    assert (
+        len(set(past_trials.informative(np.zeros((2000, 3)), z, 300))) == 300
+    )  # duplicates are no reason to keep fewer
 
 
 def test_many_trials_still_predict_well():
@@ -230,7 +234,7 @@ def _task_of(space, configurations):
 def test_joint_evidence_gradient_is_autodiff():
     X, z, task = three_tasks()
     theta = joint_theta(F)
-    value, dtheta = gp.joint_log_evidence_grad(theta, X, z, task, np.arange(2), 2)
+    value, dtheta = mtgp.joint_log_evidence_grad(theta, X, z, task, np.arange(2), 2)
     expected, dexpected = jax.jit(jax.value_and_grad(lambda th: literal_joint_evidence(th, X, z, task, 3)))(theta)
     np.testing.assert_allclose(value, expected, rtol=1e-9)
     np.testing.assert_allclose(dtheta, dexpected, rtol=1e-6, atol=1e-8)
@@ -239,7 +243,7 @@ def test_joint_evidence_gradient_is_autodiff():
 def test_joint_prediction_is_the_textbook_formula():
     X, z, task = three_tasks()
     scale = standardise(z)[1]
-    posterior = gp._joint_posterior(joint_theta(F), 8, gp.PastTrials(X, z, task), scale, cube(2))
+    posterior = mtgp._joint_posterior(joint_theta(F), 8, past_trials.PastTrials(X, z, task), scale, cube(2))
     X_new, newest = points(2, 9, 1), np.full(9, 2)
     K = literal_joint_covariance(X, task, X, task, THETA, F) + np.exp(THETA[3]) * np.eye(len(z))
     Ks = literal_joint_covariance(X_new, newest, X, task, THETA, F)
@@ -256,11 +260,11 @@ def test_one_task_alone_is_a_single_task_process():
     z, scale = standardise(task.y)
     alone = gp._single_posterior(THETA, 12, task)
     theta = joint_theta(np.eye(1))
-    first = gp.PastTrials(task.X, z, np.zeros(12, dtype=int))
-    joint = gp._joint_posterior(theta, 12, first, scale, task.space)
+    first = past_trials.PastTrials(task.X, z, np.zeros(12, dtype=int))
+    joint = mtgp._joint_posterior(theta, 12, first, scale, task.space)
     for ours, theirs in zip(joint.mixture(X), alone.mixture(X), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-9)
-    value, dtheta = gp.joint_log_evidence_grad(theta, task.X, z, first.task, np.arange(2), 2)
+    value, dtheta = mtgp.joint_log_evidence_grad(theta, task.X, z, first.task, np.arange(2), 2)
     expected, dexpected, _ = gp.log_evidence_grad(THETA, task.X, z, np.arange(2))
     np.testing.assert_allclose(value, expected, rtol=1e-9)
     np.testing.assert_allclose(dtheta, [*dexpected, 2 * dexpected[2]], rtol=1e-8)  # v F^2 is the variance

@@ -7,8 +7,9 @@ from lbo.errors import MemoryDamaged
 from lbo.models.ablr import ABLR
 from lbo.models.base import Model
 from lbo.models.dngo import DNGO, NN
-from lbo.models.gp import MTGP, SGP, WinnersSGP
+from lbo.models.gp import SGP, WinnersSGP
 from lbo.models.lifelong import Lifelong
+from lbo.models.mtgp import MTGP
 from lbo.models.paper import Paper
 
 __all__ = ["ABLR", "DNGO", "MTGP", "NN", "SGP", "Lifelong", "Paper", "WinnersSGP"]

@@ -18,7 +18,8 @@ from lbo.maths import networks
 from lbo.maths.networks import Sizes
 from lbo.models.base import Lesson, Posterior, Task
 from lbo.models.dngo import NetworkPosterior, fit_network, fresh_network, layers, named, train_evidence
-from lbo.models.gp import MAX_SEEN, N_INITIAL, past_trials
+from lbo.models.gp import MAX_SEEN, N_INITIAL
+from lbo.models.past_trials import past_trials
 from lbo.seeds import Seed
 from lbo.space import Array, frame_map
 

@@ -24,7 +24,9 @@ import numpy as np
 from lbo.maths import adam, head, networks
 from lbo.maths.networks import Sizes
 from lbo.models.base import Lesson, Posterior, Scale, Task, checkpoint, standardise
-from lbo.models.gp import GROWTH, MAX_SEEN, N_INITIAL, Index, Prior, informative, join, learn, log_normal
+from lbo.models.empirical import Prior, join, learn, log_normal
+from lbo.models.gp import GROWTH, MAX_SEEN, N_INITIAL
+from lbo.models.past_trials import Index, informative
 from lbo.seeds import Seed
 from lbo.space import Array
 
