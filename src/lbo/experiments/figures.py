@@ -56,7 +56,10 @@ def lines(
     figure.update_layout(title=title, xaxis_title=x_title, yaxis_title=y_title, template="plotly_white",
                          width=WIDTH, height=HEIGHT)  # fmt: skip
     if log:
-        figure.update_yaxes(type="log", exponentformat="power")
+        positive = [y for _, mean, _ in series.values() for y in np.asarray(mean, dtype=float) if y > 0]
+        wide = bool(positive) and max(positive) > 300 * min(positive)
+        # Over many decades only their ends are named, over few also 2 and 5.
+        figure.update_yaxes(type="log", dtick=1 if wide else "D2", exponentformat="power")
     return figure
 
 
