@@ -445,6 +445,15 @@ def test_the_heat_map_is_a_correlation_times_a_gate_for_each_function_and_networ
     assert correlation.any()
 
 
+@pytest.mark.parametrize(("sequences", "shown"), [(2, {"s0", "s1"}), (7, {"all"})])
+def test_a_brief_table_has_few_sequences_and_later_tasks_only(sequences, shown):
+    names = [*(f"s{i}" for i in range(sequences)), "all"]
+    table = pd.DataFrame({"sequence": np.repeat(names, 2), "scope": ["later", "first"] * len(names)})
+    brief = summary.brief(table)
+    assert set(brief["sequence"]) == shown
+    assert set(brief["scope"]) == {"later"}
+
+
 def test_tables_reach_the_docs_between_their_marks_only(tmp_path):
     (tmp_path / "runs" / "branin").mkdir(parents=True)
     (tmp_path / "runs" / "branin" / "summary.md").write_text("| new |\n")
@@ -530,7 +539,7 @@ def test_the_command_runs_and_writes_everything(tmp_path):
     result = CliRunner().invoke(reproduce, arguments, catch_exceptions=False)
     assert result.exit_code == 0
     assert {path.name for path in tmp_path.iterdir()} >= {"trials.csv", "seconds.csv", "tasks.csv", "summary.csv",
-                                                          "summary.md", "figures"}  # fmt: skip
+                                                          "summary.md", "brief.md", "figures"}  # fmt: skip
     assert "| SGP |" in (tmp_path / "summary.md").read_text()
 
 

@@ -25,6 +25,7 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
@@ -276,11 +277,16 @@ def write(found: Sequence[Claim], out: Path) -> Path:
 
 def _unit_path(sequence: TaskSequence, repetition: int, seed: int, after: Sequence[int], out: Path) -> Path:
     """Where the claims of one stream are kept, named after all that they depend on."""
-    code = "".join(inspect.getsource(module) for module in (advice, draws))
     depends_on = {"sequence": sequences.settings(sequence), "method": methods.METHODS[methods.DEFAULT].settings(),
-                  "advice": code, "seed": seed, "after": list(after)}  # fmt: skip
+                  "advice": _code(), "seed": seed, "after": list(after)}  # fmt: skip
     fingerprint = hashlib.sha256(json.dumps(depends_on, sort_keys=True).encode()).hexdigest()[:12]
     return out / "units" / sequence.name / f"{repetition}-{fingerprint}.csv"
+
+
+@cache
+def _code() -> str:
+    """What advice is made by, as it was when this process began."""
+    return "".join(inspect.getsource(module) for module in (advice, draws))
 
 
 def _write_claims(found: Sequence[Claim], path: Path) -> None:
@@ -338,13 +344,15 @@ def main(
     todo = [*_held_out(names, configurations), *(_made(quick) if made or quick else [])]
     if not todo:
         raise DataError("Advice is measured on cohorts or on made sequences, but neither was asked for.")
+    console = Console(stderr=True)
     for sequence in todo:
-        sequence.prepare(jobs)
+        with console.status(f"Tabulating {sequence.name} where that was not done before"):
+            sequence.prepare(jobs)
     after = QUICK_AFTER if quick else AFTER
     units = [(sequence, repetition) for repetition in range(repeats) for sequence in todo]
     found: list[Claim] = []
     page = None
-    for sequence, repetition in track(units, description="Tuning", console=Console(stderr=True)):
+    for sequence, repetition in track(units, description="Tuning", console=console):
         path = _unit_path(sequence, repetition, seed, after, out)
         if not path.is_file():
             _write_claims(list(claims(sequence, repetition, seed, after)), path)

@@ -256,13 +256,14 @@ def play(
 ) -> int:
     """Run groups, print the scoreboard and write it to out/scoreboard.md; 1 if a line falls short, else 0."""
     checks: list[Check] = []
-    for group in (GROUPS[name] for name in names):
+    for name, _, count in (name.partition(":") for name in names):
+        group = GROUPS[name]
         if quick and not group.quick:
             continue
-        for name in methods.missing(group.methods):
-            console.print(f"{group.name}: without {name}, whose package torch is not installed.")
+        for absent in methods.missing(group.methods):
+            console.print(f"{group.name}: without {absent}, whose package torch is not installed.")
         try:
-            plan = group.plan(repeats, out, seed, quick, without)
+            plan = group.plan(int(count or repeats), out, seed, quick, without)
             console.print(f"{group.name}: {len(plan.units())} units")
             runner.run(plan, jobs)
         except DataError as error:
@@ -297,7 +298,9 @@ def markdown(checks: Iterable[Check]) -> str:
 
 
 def main(
-    groups: Annotated[str, typer.Option(help=f"Of {', '.join(GROUPS)}, separated by commas.")] = ALL_GROUPS,
+    groups: Annotated[
+        str, typer.Option(help=f"Of {', '.join(GROUPS)}, separated by commas; NAME:3 repeats it thrice.")
+    ] = ALL_GROUPS,
     repeats: Annotated[int, typer.Option(min=1)] = 10,
     jobs: Annotated[int, typer.Option(min=1, help="Processes.")] = 1,
     out: Annotated[Path, typer.Option(help="A killed scoreboard goes on from what is here.")] = Path("runs"),

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 BUDGETS = (1, 2, 3, 5, 7, 10, 15, 20, 25, 30, 50, 100, 200)
 SHOWN = (1, 3, 5, 10, 20, 50, 200)  # of them, in Markdown
+MANY = 6  # sequences, of which a brief table shows only all together
 TASK = ["sequence", "repetition", "task"]
 MEASURES = ("regret", "percent", "best")
 
@@ -181,6 +182,14 @@ def markdown(table: pd.DataFrame, measure: str = "regret", shown: Sequence[int] 
     return "\n\n".join(_block(f"{key[0]}, {key[1]} tasks", rows, measure, shown) for key, rows in groups) + "\n"
 
 
+def brief(table: pd.DataFrame) -> pd.DataFrame:
+    """What fits on a page: tasks after the first, and of many sequences only all together."""
+    later = table[table["scope"] == "later"]
+    single = later["sequence"] != "all"
+    few = later.loc[single, "sequence"].nunique() <= MANY
+    return later[single] if few else later[~single]
+
+
 def _block(title: str, rows: pd.DataFrame, measure: str, shown: Sequence[int]) -> str:
     present = set(rows["trials"])
     budgets = [n for n in shown if n in present]
@@ -231,4 +240,5 @@ def write(out: Path, measure: str = "regret") -> pd.DataFrame:
     table = summarise(read(out))
     table.to_csv(out / "summary.csv", index=False, float_format="%.6g", lineterminator="\n")
     (out / "summary.md").write_text(markdown(table, measure))
+    (out / "brief.md").write_text(markdown(brief(table), measure))
     return table
