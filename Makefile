@@ -32,9 +32,13 @@ demo: $(VENV)/installed-all ## see it work, in a minute or two
 reproduce: $(VENV)/installed-all ## the paper's figures and tables (ARGS=... goes to `lbo reproduce`)
 	$(BIN)/lbo reproduce $(ARGS)
 
-bench: $(VENV)/installed-bench ## speed of an ask beside other samplers, and growth with the number of tasks
+bench: $(VENV)/installed-bench ## speed, growth and sample efficiency beside other libraries (ARGS=--quick to see it work)
 	$(BIN)/python benchmarks/latency.py $(ARGS)
-	$(BIN)/python benchmarks/growth.py
+	$(BIN)/python benchmarks/cold_start.py $(ARGS)
+	$(BIN)/python benchmarks/throughput.py $(ARGS)
+	$(BIN)/python benchmarks/growth.py $(ARGS)
+	$(BIN)/python benchmarks/peers.py $(ARGS)
+	$(BIN)/python -m lbo.experiments.results runs/bench --page docs/speed.md
 
 scoreboard: $(VENV)/installed-dev ## sample efficiency against every rival, and whether it reaches its targets
 	$(BIN)/python -m lbo.experiments.scoreboard $(ARGS)

@@ -13,7 +13,7 @@ fits; ten more asks follow. The target is a later ask at 1,000 tasks within 1.2 
 MTGP and ABLR keep all past trials, BoTorch's MultiTaskGP is given them. Each gets as far as it can in --budget seconds.
 Opening a database is not measured: it takes Optuna the same time for any stream.
 
-Writes results/growth.json, growth.md, growth.png and growth-bytes.png.
+Writes results/growth.json, growth.md and a plot growth-*.png of each time and size.
 """
 
 from __future__ import annotations
@@ -73,8 +73,7 @@ def main() -> None:
         arguments.tasks, arguments.trials, arguments.budget = [1, 2, 4], 15, 20.0
     record = {"machine": machine.describe(), "trials per task": arguments.trials, "budget, s": arguments.budget}
     rows = list(every_row(arguments))
-    drawn = {"growth": plot(rows, SECONDS, "seconds of the processor"),
-             "growth-bytes": plot(rows, ["memory, bytes"], "bytes of memory")}  # fmt: skip
+    drawn = {f"growth-{column.partition(',')[0].replace(' ', '-')}": plot(rows, column) for column in PLOTTED}
     output.keep(output.folder(arguments), "growth", record | {"rows": rows}, table(rows), drawn)
 
 
@@ -289,7 +288,7 @@ def both(what: str, seconds: Mapping[str, float] | None) -> dict[str, float]:
 
 # Table and plots
 
-SECONDS = ["consolidation, CPU s", "first ask of a process, CPU s", "later ask, CPU s"]
+PLOTTED = ("consolidation, CPU s", "first ask of a process, CPU s", "later ask, CPU s", "memory, bytes")
 GROWING = ("later ask, CPU s", "memory, bytes", "resident, MB")
 COLUMNS = ["model", "storage", "tasks", "consolidation, CPU s", "first ask of a new task, CPU s",
            "first ask of a process, CPU s", "first ask of a process, s", "later ask, CPU s", "later ask, s",
@@ -316,15 +315,13 @@ def ratios(rows: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def plot(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], y_title: str) -> Any:
-    """Lines of every model and storage against the number of tasks."""
+def plot(rows: Sequence[Mapping[str, Any]], column: str) -> Any:
+    """A line for every model and storage against the number of tasks."""
     series = {}
-    for column in columns:
-        for key in dict.fromkeys((row["model"], row["storage"]) for row in rows if column in row):
-            drawn = [row for row in rows if (row["model"], row["storage"]) == key and column in row]
-            name = f"{column.rpartition(',')[0]}: {key[0]}, {key[1]}"
-            series[name] = [row["tasks"] for row in drawn], [row[column] for row in drawn]
-    return output.lines("Growth with the number of past tasks", "past tasks", y_title, series)
+    for model, storage in dict.fromkeys((row["model"], row["storage"]) for row in rows if column in row):
+        drawn = [row for row in rows if (row["model"], row["storage"]) == (model, storage) and column in row]
+        series[f"{model}, {storage}"] = [row["tasks"] for row in drawn], [row[column] for row in drawn]
+    return output.lines("Growth with the number of past tasks", "past tasks", column, series)
 
 
 if __name__ == "__main__":
