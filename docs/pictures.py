@@ -219,7 +219,8 @@ def restaurant() -> str:
     guests = [*seated, past.tasks - 1 - seated.sum()]
     names = ["network 0", "network 1", "network 2", "nobody"]
     chance = [np.exp(log_weight(past, m)) for m in (0, 1, 2, None)]
-    parts = [text(20, 28, "Nine tasks after the first sit at the networks they leaned on. Where will the next sit?", anchor="start")]
+    question = "Nine tasks after the first sit at the networks they leaned on. Where will the next sit?"
+    parts = [text(20, 28, question, anchor="start")]
     for i, (name, n, p) in enumerate(zip(names, guests, chance, strict=True)):
         x, colour = 100 + 185 * i, GREY if i == 3 else BLUE
         parts.append(f'<circle cx="{x}" cy="125" r="42" fill="{colour}" fill-opacity="0.12" stroke="{colour}"/>')

@@ -1,34 +1,15 @@
 """The command `lbo`, in processes of its own and, where only its output matters, in this one."""
 
-import os
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import optuna
 import pytest
-from typer.testing import CliRunner
 
 import lbo
-from lbo.cli import app
 from lbo.models import Paper
+from terminal import command, invoke
 
 MODEL = Paper(networks=3, units=4, steps=2)
-INSTALLED = Path(sys.executable).with_name("lbo")
-COMMAND = [str(INSTALLED)] if INSTALLED.exists() else [sys.executable, "-c", "from lbo.cli import main; main()"]
-
-
-def command(*arguments, cwd):
-    environment = {**os.environ, "COLUMNS": "150", "NO_COLOR": "1"}
-    return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, check=False, cwd=cwd, env=environment)
-
-
-def invoke(*arguments):
-    result = CliRunner(env={"COLUMNS": "150", "NO_COLOR": "1"}).invoke(app, list(arguments))
-    if result.exception and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result.output
 
 
 def objective(trial):

@@ -5,16 +5,12 @@ import re
 
 import optuna
 import pytest
-import typer
-from typer.testing import CliRunner
 
 import lbo
 from lbo import demo
-from lbo.commands import demo as command
+from lbo.errors import CannotWrite
 from lbo.experiments import DataError
-
-app = typer.Typer()
-app.command()(command)
+from terminal import invoke
 
 
 @pytest.fixture(autouse=True)
@@ -22,15 +18,8 @@ def quiet():
     optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 
-def invoke(*arguments):
-    result = CliRunner(env={"COLUMNS": "150", "NO_COLOR": "1"}).invoke(app, list(arguments))
-    if result.exception and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result.output
-
-
 def test_the_demo_tells_what_its_storage_holds(ram):
-    output = invoke("--quick", "--out", str(ram))
+    output = invoke("demo", "--quick", "--out", str(ram))
     assert f"the table in {ram}/demo.csv" in output
     with open(ram / "demo.csv", encoding="utf-8", newline="") as file:
         (line,) = csv.DictReader(file)
@@ -46,9 +35,15 @@ def test_the_demo_tells_what_its_storage_holds(ram):
         assert line[name] == (str(reached[0]) if reached else "")
     assert re.search(rf"{window} .* {studies[0].best_value:.4f} / {studies[1].best_value:.4f}", output)
     with pytest.raises(DataError, match=r"exists\. Remove it"):
-        invoke("--quick", "--out", str(ram))
+        invoke("demo", "--quick", "--out", str(ram))
 
 
 def test_a_window_that_was_never_reached_counts_as_all_its_trials():
     lines = [demo.Line("a", 9, 2, None, 0.8, 0.7, 1, 1), demo.Line("b", 9, 4, 5, 0.6, 0.6, 1, 1)]
     assert demo._sentence(lines, 15) == "On average AUC 0.7000 in 3.0 trials with a memory, and 0.6500 in 10.0 without."
+
+
+def test_a_file_in_the_place_of_the_folder_is_reported_first(ram):
+    (ram / "taken").write_text("")
+    with pytest.raises(CannotWrite, match=r"taken' cannot be written to: .*\. Name another place"):
+        invoke("demo", "--quick", "--out", str(ram / "taken"))

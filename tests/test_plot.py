@@ -53,7 +53,7 @@ def test_sharing_is_that_of_the_memory(stream):
     figure, memory = plot.sharing(stream), stream.memory()
     used = memory.sharing.max(axis=0) > 0
     np.testing.assert_allclose(np.array(figure.data[0].z), memory.sharing[:, used], atol=1e-3)
-    assert list(figure.layout.xaxis.ticktext) == [str(m + 1) for m in np.flatnonzero(used)]
+    assert list(figure.layout.xaxis.ticktext) == [str(m) for m in np.flatnonzero(used)]
 
 
 def test_similarity_tells_the_same_function_from_its_opposite(stream):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lbo import history, report
-from lbo.errors import MissingExtra
+from lbo.errors import CannotWrite, MissingExtra
 from lbo.experiments.figures import browser
 from lbo.models import SGP, Paper
 from past_streams import MODELS, SQUARE, grid_trials, stream_of, trial
@@ -137,6 +137,13 @@ def test_advice_is_on_the_newest_tasks():
     html = without_plotly(report.render(stream))
     assert f"There is advice on the newest {report.ADVISED} tasks." in html
     assert "This stream has" not in html
+
+
+def test_it_is_written_into_a_folder_that_is_not_there_yet_but_not_over_one(tmp_path):
+    stream = stream_of({})
+    assert stream.report(tmp_path / "new" / "report.html").is_file()
+    with pytest.raises(CannotWrite, match="Name another place"):
+        stream.report(tmp_path)
 
 
 def test_any_stream_can_be_reported(tmp_path):

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from lbo.errors import MissingExtra
+from lbo.errors import CannotWrite, MissingExtra
 from lbo.stream import DEFAULT_STORAGE, Stream
 
 INTERRUPTED = 130  # what a shell reports after Ctrl-C
@@ -58,13 +58,13 @@ def tune(
     )
     for note in notes:
         console.print(escape(note), soft_wrap=True)
+    directory = _folder(out or Path(f"{settings.stream}-tuned"))
     try:
         outcomes, model = tuning.tune(cut, settings, progress)
     except KeyboardInterrupt:
         progress.print(f"Stopped. Finished trials are in {storage}: run the same command to go on.", soft_wrap=True)
         raise typer.Exit(INTERRUPTED) from None
     console.print(tuning.as_table(outcomes, settings))
-    directory = out or Path(f"{settings.stream}-tuned")
     paths = tuning.save(outcomes, model, directory)
     try:
         paths.append(Stream(settings.stream, storage).report(directory / "report.html"))
@@ -82,4 +82,14 @@ def demo(
     """See it work: real patients, window by window, tuned with a memory and without, in a minute or two."""
     from lbo.demo import QUICK, Size, run
 
-    run(Console(), out or Path(tempfile.mkdtemp(prefix="lbo-demo-")), QUICK if quick else Size(), seed)
+    folder = _folder(out or Path(tempfile.mkdtemp(prefix="lbo-demo-")))
+    run(Console(), folder, QUICK if quick else Size(), seed)
+
+
+def _folder(path: Path) -> Path:
+    """A folder for results, made before anything is tuned."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CannotWrite(path, error) from error
+    return path

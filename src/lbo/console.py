@@ -65,7 +65,7 @@ def _sharing_table(memory: Memory, shown: Mapping[str, Record | None]) -> Table:
     title = "Sharing: ■ a task uses a network, ▪ a little, · not"
     table = Table("task", title=title, title_justify="left", show_footer=True)
     table.columns[0].footer = "tasks that use it"
-    for network, uses in enumerate(memory.usage, start=1):
+    for network, uses in enumerate(memory.usage):
         table.add_column(str(network), footer=str(uses), justify="center", no_wrap=True)
     for task, record in shown.items():
         if record is not None:

@@ -23,3 +23,10 @@ class StreamError(LboError, ValueError):
 
 class MemoryDamaged(LboError):
     """A stored memory that does not read back as what was written."""
+
+
+class CannotWrite(LboError, OSError):
+    """A file or folder of results cannot be written where it was asked for."""
+
+    def __init__(self, path: object, error: OSError) -> None:
+        super().__init__(f"{str(path)!r} cannot be written to: {error.strerror}. Name another place for the results.")

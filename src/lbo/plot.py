@@ -110,8 +110,8 @@ def sharing(stream: Stream, *, last: int = LAST) -> Any:
     used = [m for m, uses in enumerate(memory.sharing.max(axis=0, initial=0.0)) if uses > 0]
     gates, names = memory.sharing[-last:, used], memory.tasks[-last:]
     figure = _figure("Which tasks share which networks", "network", None)
-    _add_heatmap(figure, gates, names, AMOUNT_SCALE, low=0.0, columns=[f"network {m + 1}" for m in used])
-    figure.update_xaxes(tickvals=list(range(len(used))), ticktext=[str(m + 1) for m in used])
+    _add_heatmap(figure, gates, names, AMOUNT_SCALE, low=0.0, columns=[f"network {m}" for m in used])
+    figure.update_xaxes(tickvals=list(range(len(used))), ticktext=[str(m) for m in used])
     return _or_empty(figure, names, _NOTHING_REMEMBERED)
 
 
@@ -326,7 +326,8 @@ def _laid_out(figure: Any, title: str, x_title: str | None, y_title: str | None,
         margin={"l": 10, "r": 10, "t": 60, "b": 10}, hoverlabel={"align": "left"},
         legend={"orientation": "h", "yanchor": "bottom", "y": 1.0, "x": 0.0, "xanchor": "left"},
     )  # fmt: skip
-    figure.update_xaxes(automargin=True, title=x_title)
+    # Names that lean to the left end at their ticks, and none hangs over the right edge of a phone.
+    figure.update_xaxes(automargin=True, title=x_title, autotickangles=[0, -35, -90])
     figure.update_yaxes(automargin=True, title=y_title)
     return figure
 

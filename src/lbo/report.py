@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import lbo
 from lbo import plot
 from lbo.advice import Advice, Gain, Known, advise
-from lbo.errors import MissingExtra
+from lbo.errors import CannotWrite, MissingExtra
 from lbo.history import PastTask, has_value, memories, past_tasks, stored_before
 from lbo.memory import Memory
 from lbo.models import from_settings
@@ -30,7 +30,12 @@ ADVISED = 10  # tasks with advice, which takes half a second each
 def write(stream: Stream, path: str | os.PathLike[str]) -> Path:
     """Write a stream's report; returns where."""
     written = Path(path)
-    written.write_text(render(stream), encoding="utf-8")
+    html = render(stream)
+    try:
+        written.parent.mkdir(parents=True, exist_ok=True)
+        written.write_text(html, encoding="utf-8")
+    except OSError as error:
+        raise CannotWrite(path, error) from error
     return written
 
 
@@ -161,7 +166,8 @@ CHARTS = (
     Chart(
         "sharing", "Which tasks share which networks",
         "What is remembered is kept in networks, each a function that several tasks may lean on. The darker the cell, "
-        "the more the task used it. Tasks in one column learned from each other.",
+        "the more the task used it. Tasks in one column learned from each other. In the default model, network 0 is "
+        "what the task before looked like, and each of the others is a family of tasks.",
         "Heat map of how much each task used each network.",
         lambda content: plot.sharing(content.stream),
     ),
@@ -310,7 +316,7 @@ section { background: #fff; border: 1px solid var(--line); border-radius: 10px; 
 .cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(120px, 1fr)); gap: 12px; margin-top: 20px; }
 .card { background: #fff; border: 1px solid var(--line); border-radius: 10px; padding: 14px 16px; }
 .card span, .card small { display: block; color: var(--soft); font-size: .85rem; overflow-wrap: anywhere; }
-.card strong { font-size: 1.6rem; line-height: 1.3; color: var(--blue); }
+.card strong { font-size: 1.6rem; line-height: 1.3; color: var(--blue); white-space: nowrap; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; font-size: .9rem; font-variant-numeric: tabular-nums; }
 th, td { text-align: left; vertical-align: top; padding: 8px 10px; border-bottom: 1px solid var(--line); }
@@ -335,20 +341,30 @@ footer { margin-top: 24px; color: var(--soft); font-size: .85rem; }
 }
 @media print {
   @page { margin: 14mm; }
-  body { background: #fff; font-size: 11pt; }
+  body { background: #fff; font-size: 10pt; }
   main { max-width: none; padding: 0; }
   section, .card { border-color: #bbb; break-inside: avoid; }
   section.long { break-inside: auto; }
   tr { break-inside: avoid; }
   .scroll { overflow: visible; }
+  .card { padding: 8px 10px; }
+  .card strong { font-size: 1.2rem; }
+  th, td { padding: 4px 6px; }
 }
 """
 
-# A chart has the width of the window it was drawn in; paper is narrower.
+# A chart has the width of the window it was drawn in. Paper is narrower: two charts of the usual height go on a page,
+# or a tall one.
 _RESIZE = """
-const charts = () => [...document.querySelectorAll(".js-plotly-plot")];
-window.addEventListener("beforeprint", () => charts().forEach(chart => Plotly.relayout(chart, {width: 640})));
-window.addEventListener("afterprint", () => charts().forEach(chart => Plotly.relayout(chart, {width: null})));
+const charts = [...document.querySelectorAll(".plotly-graph-div")];
+const onScreen = new Map(charts.map(chart => [chart, chart.layout.height]));
+const resize = (chart, width, height) => {
+  for (const box of [chart, chart.parentElement]) box.style.height = height + "px";
+  Plotly.relayout(chart, {width: width, height: height});
+};
+const onPaper = height => height > 420 ? Math.min(height, 740) : Math.min(height, 300);
+window.addEventListener("beforeprint", () => onScreen.forEach((height, chart) => resize(chart, 640, onPaper(height))));
+window.addEventListener("afterprint", () => onScreen.forEach((height, chart) => resize(chart, null, height)));
 """
 
 _PAGE = Template("""<!DOCTYPE html>

@@ -69,6 +69,7 @@ def tune(windows: Sequence[Window], settings: Settings, console: Console) -> tup
     """Tune the windows, oldest first; what came of each, and the newest one's refitted model."""
     _check_metric(settings.metric, windows)
     stream = Stream(settings.stream, settings.storage)
+    _check_begun(windows, stream, settings, console)
     outcomes: list[Outcome] = []
     before: Study | None = None
     model: Any = None
@@ -76,7 +77,7 @@ def tune(windows: Sequence[Window], settings: Settings, console: Console) -> tup
         for window in windows:
             study = stream.study(window.name, direction="maximize")
             if window is windows[-1] or _finished(study) < settings.trials:
-                _prepare(study, before, window, settings)
+                _prepare(study, before)
                 model = _fit(window, stream, settings, show)
             show(window.name, study)
             outcomes.append(outcome(window, study, before))
@@ -98,7 +99,7 @@ def outcome(window: Window, study: Study, before: Study | None) -> Outcome:
     assert reached is not None  # by the best itself
     return Outcome(
         window=window.name,
-        rows=len(window.y),
+        rows=_begun_with(study, "rows", len(window.y)),
         trials=len(trials),
         failed=sum(trial.state == TrialState.FAIL for trial in trials),
         model=str(best.params["model"]),
@@ -130,13 +131,19 @@ def save(outcomes: Sequence[Outcome], model: Any, directory: Path) -> list[Path]
 
 def as_table(outcomes: Sequence[Outcome], settings: Settings) -> Table:
     """The outcomes, for a terminal."""
-    table = Table(title=f"{escape(settings.stream)}: {settings.metric}, {FOLDS} folds", title_justify="left")
+    table = Table(
+        title=f"{escape(settings.stream)}: {settings.metric}, {FOLDS} folds",
+        title_justify="left",
+        caption="gain: over the best configuration of the window before, on the rows of this one; old score: the best "
+        f"of the window before; trials to best: until within {CLOSE} of it",
+        caption_justify="left",
+    )
     for heading in ("window", "rows", "best model", "score", "gain", "trials to old score", "trials to best"):
         is_text = heading in ("window", "best model")
         table.add_column(heading, justify="left" if is_text else "right", no_wrap=is_text)
-    for o in outcomes:
+    for i, o in enumerate(outcomes):
         gain = "" if o.gain is None else f"{o.gain:+.4f}"
-        level = "" if o.trials_to_level is None else str(o.trials_to_level)
+        level = str(o.trials_to_level or "never") if i else ""
         table.add_row(escape(o.window), str(o.rows), o.model, f"{o.score:.4f}", gain, level, str(o.trials_to_best))
     return table
 
@@ -161,17 +168,43 @@ def pipeline(estimator: Any, X: pd.DataFrame) -> Any:
     return Pipeline([("columns", columns), *estimator.steps])
 
 
-def _prepare(study: Study, before: Study | None, window: Window, settings: Settings) -> None:
-    """Check that a window is still the one that was begun, and begin it with the configuration of the one before."""
+def _check_begun(windows: Sequence[Window], stream: Stream, settings: Settings, console: Console) -> None:
+    """Windows that were begun before go on with the metric and the rows that they were begun with."""
+    known = set(stream.tasks)
+    for window in windows:
+        if window.name not in known:
+            continue
+        study = stream.study(window.name)
+        metric, rows = _begun_with(study, "scoring", settings.metric), _begun_with(study, "rows", len(window.y))
+        if metric != settings.metric:
+            raise TableError(
+                f"A stream is tuned for one metric, but {settings.stream!r} was tuned for {metric} and --metric is "
+                f"{settings.metric}. Say --metric {metric}, or use another --stream."
+            )
+        if rows == len(window.y):
+            continue
+        if window is windows[-1] or _finished(study) < settings.trials:
+            raise TableError(
+                f"A window keeps its rows while it is tuned, but {window.name} had {rows} and now has "
+                f"{len(window.y)}. Use another --stream, or to tune this window again, run: "
+                f"lbo forget '{settings.stream}' '{window.name}' --storage '{settings.storage}'"
+            )
+        console.print(
+            f"Window {escape(window.name)} had {rows} rows when it was tuned and has {len(window.y)} now; it is left "
+            f"as it was.",
+            soft_wrap=True,
+        )
+
+
+def _begun_with(study: Study, what: str, otherwise: Any) -> Any:
+    """What a search has noted of the data and the scores of a study."""
     from lbo.sklearn import SEARCH
 
-    begun_with = study.user_attrs.get(SEARCH, {}).get("rows", len(window.y))
-    if begun_with != len(window.y):
-        raise TableError(
-            f"A window keeps its rows while it is tuned, but {window.name} had {begun_with} and now has "
-            f"{len(window.y)}. To tune it again, run: "
-            f"lbo forget '{settings.stream}' '{window.name}' --storage '{settings.storage}'"
-        )
+    return study.user_attrs.get(SEARCH, {}).get(what, otherwise)
+
+
+def _prepare(study: Study, before: Study | None) -> None:
+    """Begin a window with the configuration of the one before."""
     trials = study.get_trials(deepcopy=False)
     if before and not any(KEPT in trial.user_attrs for trial in trials if trial.state != TrialState.RUNNING):
         study.enqueue_trial(before.best_params, user_attrs={KEPT: True})

@@ -84,7 +84,8 @@ def read(path: Path) -> pd.DataFrame:
     except ImportError as error:
         raise MissingExtra("pyarrow", "data") from error
     except (ValueError, OSError) as error:  # a parser's errors are ValueErrors
-        raise TableError(f"{path} does not read as a table: {error}. Save it again as CSV or Parquet.") from error
+        reason = " ".join(str(error).split()).rstrip(".")
+        raise TableError(f"{path} does not read as a table: {reason}. Save it again as CSV or Parquet.") from error
     if frame.empty:
         raise TableError(f"{path} has no rows. Check that the export that wrote it found any data.")
     return frame
@@ -223,13 +224,17 @@ def _classes(column: pd.Series) -> NDArray[np.int64]:
         raise TableError(f"The target is a column of numbers, but {column.name!r} holds {found}. Recode it as 0 and 1.")
     values: NDArray[np.float64] = column.to_numpy(float)
     classes = np.unique(values)
+    if len(classes) == 1:
+        raise TableError(
+            f"The target has two classes or more, but {column.name!r} is {classes[0]:g} in every row. Choose another "
+            f"--target, or add rows of another class."
+        )
     if len(classes) > MOST_CLASSES or not np.array_equal(classes, np.arange(len(classes))):
         raise TableError(
             f"The target's classes are 0, 1 and so on, at most {MOST_CLASSES}, but {column.name!r} has {len(classes)} "
-            f"different values from {classes[0]:g} to {classes[-1]:g}. Recode them."
+            f"different values from {classes[0]:.4g} to {classes[-1]:.4g}. Recode them as classes: amounts cannot be "
+            f"tuned for here."
         )
-    if len(classes) == 1:
-        raise TableError(f"The target has two classes or more, but {column.name!r} is 0 in every row. Choose another.")
     return values.astype(np.int64)
 
 

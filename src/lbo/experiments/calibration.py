@@ -1,6 +1,6 @@
 """Is advice to be trusted? What it says of tasks whose optimum is known, beside what is true.
 
-    python -m lbo.experiments.calibration --repeats 3          every cohort and every made sequence
+    python -m lbo.experiments.calibration                      every cohort and every made sequence, in half an hour
     python -m lbo.experiments.calibration --cohorts rotterdam --no-made
     python -m lbo.experiments.calibration --quick              a few made sequences, in minutes
 
@@ -328,7 +328,7 @@ def main(
         str, typer.Option("--cohorts", help="Public cohorts, separated by commas; an empty text for none.")
     ] = ",".join(cohorts.RECIPES),
     made: Annotated[bool, typer.Option(help="Branin and synthetic sequences too.")] = True,
-    repeats: Annotated[int, typer.Option(min=1, help="Streams of every sequence.")] = 3,
+    repeats: Annotated[int, typer.Option(min=1, help="Streams of every sequence.")] = 5,
     configurations: Annotated[int, typer.Option(min=4, help="Of a cohort's table.")] = sequences.CONFIGURATIONS,
     jobs: Annotated[int, typer.Option(min=1, help="Processes that tabulate the cohorts.")] = 1,
     out: Annotated[Path, typer.Option(help="Results go here; a killed run goes on from what is there.")] = Path(
