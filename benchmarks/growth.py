@@ -10,8 +10,9 @@ lacks the last of them is put on the shelf, and two new processes ask: the first
 tasks and folds the last one in; the second resumes that task, which has 20 trials by then, so it reads the memory and
 fits; ten more asks follow. The target is a later ask at 1,000 tasks within 1.2 of that at 2.
 
-MTGP and ABLR keep all past trials, BoTorch's MultiTaskGP is given them. Each gets as far as it can in --budget seconds.
-Opening a database is not measured: it takes Optuna the same time for any stream.
+MTGP and ABLR keep all past trials, BoTorch's MultiTaskGP is given them. Each gets as far as it can in --budget seconds
+of the processor, half of them for folding where there is something to fold. Opening a database is not measured: it
+takes Optuna the same time for any stream.
 
 Writes results/growth.json, growth.md and a plot growth-*.png of each time and size.
 """
@@ -22,11 +23,10 @@ import argparse
 import importlib.util
 import json
 import os
-import signal
+import resource
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -66,7 +66,7 @@ def main() -> None:
     arguments = options()
     machine.quiet()
     if arguments.part:
-        signal.setitimer(signal.ITIMER_REAL, arguments.budget)  # whose signal ends the process
+        machine.end_after(arguments.budget)
         PARTS[arguments.part](arguments)
         return
     if arguments.quick:
@@ -81,7 +81,7 @@ def options() -> argparse.Namespace:
     parser = output.parser(__doc__)
     parser.add_argument("--tasks", type=int, nargs="*", default=list(TASKS), help="how many, in ascending order")
     parser.add_argument("--trials", type=int, default=TRIALS, help="of a past task")
-    parser.add_argument("--budget", type=float, default=600.0, help="seconds for each rival")
+    parser.add_argument("--budget", type=float, default=600.0, help="processor seconds for each rival")
     parser.add_argument("--models", nargs="*", default=[*MODELS, BOTORCH], help=f"of {', '.join(MODELS)}, {BOTORCH}")
     parser.add_argument("--part", choices=PARTS, help="used by the script itself, as is what follows")
     parser.add_argument("--model")
@@ -95,14 +95,15 @@ def every_row(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
     from postgres import Postgres
 
     for model in arguments.models:
-        budget = Budget(ENOUGH if model == DEFAULT else arguments.budget)
         if model == BOTORCH:
             if importlib.util.find_spec("botorch"):
-                yield from botorch_rows(arguments, budget)
+                yield from botorch_rows(arguments, Budget(arguments.budget))
             continue
+        half = ENOUGH if model == DEFAULT else arguments.budget / 2
         with tempfile.TemporaryDirectory(prefix="lbo-pg-") as work, ExitStack() as stack:
             folder = Path(work) / "memories"
-            folds = fold_all(model, arguments, folder, budget)
+            folds = fold_all(model, arguments, folder, Budget(half))
+            budget = Budget(half)
             yield from stream_rows(model, f"sqlite:///{work}/lbo.db", folder, folds, arguments, budget)
             if model == DEFAULT:
                 server = stack.enter_context(Postgres(f"{work}/server"))
@@ -110,13 +111,19 @@ def every_row(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 
 class Budget:
-    """Seconds that are left."""
+    """Processor seconds that are left to the processes started from here."""
 
     def __init__(self, seconds: float) -> None:
-        self._end = time.monotonic() + seconds
+        self._end = _used() + seconds
 
     def left(self) -> float:
-        return max(self._end - time.monotonic(), 0.01)
+        return max(self._end - _used(), 0.01)
+
+
+def _used() -> float:
+    """Processor seconds of all processes that were started here and have ended."""
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return children.ru_utime + children.ru_stime
 
 
 def past_task(position: int, trials: int) -> list[FrozenTrial]:
@@ -133,7 +140,7 @@ def in_a_new_process(part: str, model: str, budget: Budget, **more: Any) -> list
     flags = [word for name, value in named.items() for word in (f"--{name}", *_words(value))]
     command = [sys.executable, __file__, *flags]
     ran = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=os.environ | machine.ONE_THREAD)
-    if ran.returncode not in (0, -signal.SIGALRM):
+    if ran.returncode not in (0, machine.ENDED):
         raise RuntimeError(f"{model}: {part} failed; its message is above.")
     return [json.loads(line) for line in ran.stdout.splitlines()]
 

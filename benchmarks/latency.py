@@ -5,8 +5,8 @@
     python benchmarks/latency.py --quick
 
 Every sampler sees the same random trials in Optuna's in-memory storage, on one thread, in a process of its own for each
-number of trials, which ends after --cap seconds of asking: whoever has not answered once by then is left out from there
-on. Each ask is told a value before the next, so hyper-parameters are learned anew as often as in real use. Ratios
+number of trials, which ends after --cap seconds of the processor: whoever has not answered by then is left out from
+there on. Each ask is told a value before the next, so hyper-parameters are learned anew as often as in real use. Ratios
 within one run are what counts. A sampler whose package is not installed is left out.
 
 GPSampler models only what every trial has, here one categorical, and leaves the rest to chance. So it is measured on
@@ -20,7 +20,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -46,7 +45,7 @@ def main() -> None:
     options = output.parser(__doc__)
     options.add_argument("--trials", type=int, nargs="*", default=list(TRIALS))
     options.add_argument("--asks", type=int, default=15)
-    options.add_argument("--cap", type=float, default=60.0, help="seconds for a sampler at a number of trials")
+    options.add_argument("--cap", type=float, default=60.0, help="processor seconds at a number of trials")
     options.add_argument("--samplers", nargs="*", help=f"of {', '.join(CONTENDERS)}")
     options.add_argument("--measure", help="a sampler; used by the script itself")
     arguments = options.parse_args()
@@ -132,7 +131,7 @@ def measure(name: str, n: int, asks: int, cap: float) -> None:
     contender = CONTENDERS[name]
     study = contender.study()
     workload.fill(study, n, seed=100, flat=contender.flat)
-    signal.setitimer(signal.ITIMER_REAL, cap)  # whose signal ends the process, whatever it is in the middle of
+    machine.end_after(cap)
     ask_and_tell(study, contender.flat)  # the first one derives the memory
     for _ in range(asks):
         with floor.counted() as work:
@@ -158,7 +157,7 @@ def in_a_new_process(name: str, n: int, asks: int, cap: float) -> list[dict[str,
     """What the process printed until it was done or out of time."""
     command = [sys.executable, __file__, "--measure", name, f"--trials={n}", f"--asks={asks}", f"--cap={cap}"]
     ran = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=os.environ | machine.ONE_THREAD)
-    if ran.returncode not in (0, -signal.SIGALRM):
+    if ran.returncode not in (0, machine.ENDED):
         raise RuntimeError(f"{name} failed at {n} trials; its message is above.")
     return [json.loads(line) for line in ran.stdout.splitlines()]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import signal
 import time
 import warnings
 from collections.abc import Sequence
@@ -17,6 +18,7 @@ from threadpoolctl import threadpool_info
 
 # For processes that measure: samplers shall differ in work and not in cores.
 ONE_THREAD = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
+ENDED = -signal.SIGPROF  # what a process returns that `end_after` ended
 PACKAGES = ("lbo", "optuna", "numpy", "scipy", "torch", "gpytorch", "botorch", "smac", "ConfigSpace", "cmaes")
 
 
@@ -86,6 +88,11 @@ def _version(package: str) -> str | None:
         return version(package)
     except PackageNotFoundError:
         return None
+
+
+def end_after(seconds: float) -> None:
+    """End this process, whatever it is in the middle of, once it has used the processor for so long from now on."""
+    signal.setitimer(signal.ITIMER_PROF, seconds)
 
 
 def quiet() -> None:

@@ -60,7 +60,7 @@ def lines(title: str, x_title: str, y_title: str, series: Mapping[str, tuple[Seq
     figure.update_layout(title=title, xaxis_title=x_title, yaxis_title=y_title, template="plotly_white",
                          width=figures.WIDTH, height=figures.HEIGHT)  # fmt: skip
     figure.update_xaxes(type="log", tickvals=sorted({value for x, _ in series.values() for value in x}))
-    figure.update_yaxes(type="log", exponentformat="power")
+    figure.update_yaxes(type="log", dtick="D2", exponentformat="power")
     return figure
 
 
