@@ -41,6 +41,9 @@ def assert_is_the_posterior(g, X, y, atol):
     for ours, theirs in zip(latent.mean_var(g, X_new), (mean, np.diag(C)), strict=True):
         np.testing.assert_allclose(ours, theirs, atol=atol)
     np.testing.assert_allclose(latent.cov(g, X_new[:20], X_new[20:]), C[:20, 20:], atol=atol)
+    at_once = latent.mean_var_cov(g, X_new[:20], latent.see(g, X_new[20:]))
+    for ours, theirs in zip(at_once, (mean[:20], np.diag(C)[:20], C[:20, 20:]), strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=atol)
 
 
 def test_a_function_kept_at_its_own_points_is_the_exact_posterior(monkeypatch):

@@ -40,6 +40,7 @@ class Component(NamedTuple):
     s: float
     X: Array
     fit: gaussian.Posterior
+    seen: latent.Seen | None = None  # X as g sees it
 
 
 def condition(task: Task, z: Array, g: Prepared | None, hypothesis: Hypothesis) -> Component:
@@ -56,7 +57,8 @@ def given(c: Component, X: Array, z: Array) -> Component:
     """The same hypothesis given other trials."""
     A = prior_cov(c, X, X)
     A[np.diag_indices_from(A)] += c.noise
-    return c._replace(X=X, fit=gaussian.factorise(A, z / c.s - prior_mean(c, X)))
+    fit = gaussian.factorise(A, z / c.s - prior_mean(c, X))
+    return c._replace(X=X, fit=fit, seen=latent.see(c.g, X) if c.g else None)
 
 
 def prior_mean(c: Component, X: Array) -> Array:
@@ -72,8 +74,12 @@ def prior_cov(c: Component, X1: Array, X2: Array) -> Array:
 
 def predict(c: Component, X: Array) -> tuple[Array, Array]:
     """Mean and variance of f at X, in units of z."""
-    mu, var = latent.mean_var(c.g, X) if c.g else (np.zeros(len(X)), np.zeros(len(X)))
-    mean, var = gaussian.predict(c.fit, prior_cov(c, X, c.X), c.rho2 * var + (1 - c.rho2) + KAPPA)
+    Ks = matern.kernel(X, c.X, c.ell, 1 - c.rho2) + KAPPA
+    mu = var = np.zeros(len(X))
+    if c.g and c.seen:
+        mu, var, cov = latent.mean_var_cov(c.g, X, c.seen)
+        Ks += c.rho2 * cov
+    mean, var = gaussian.predict(c.fit, Ks, c.rho2 * var + (1 - c.rho2) + KAPPA)
     return c.s * (np.sqrt(c.rho2) * mu + mean), c.s**2 * var
 
 

@@ -63,6 +63,25 @@ def cov(g: Prepared, X1: Array, X2: Array) -> Array:
     return np.asarray(matern.kernel(X1, X2, ell, v) - k1 @ g.Q @ k2.T)
 
 
+class Seen(NamedTuple):
+    """Points that covariances are asked with again and again."""
+
+    X: Array
+    Qk: Array  # Q k(Z, X)
+
+
+def see(g: Prepared, X: Array) -> Seen:
+    return Seen(X, g.Q @ matern.kernel(g.latent.Z, X, g.latent.ell, g.latent.v))
+
+
+def mean_var_cov(g: Prepared, X: Array, seen: Seen) -> tuple[Array, Array, Array]:
+    """Mean and variance at X, and covariance with the points seen."""
+    ell, v = g.latent.ell, g.latent.v
+    k = matern.kernel(X, g.latent.Z, ell, v)
+    var = v - np.einsum("nj,nj->n", k @ g.Q, k)
+    return k @ g.a, np.maximum(var, 0.0), matern.kernel(X, seen.X, ell, v) - k @ seen.Qk
+
+
 def telling(X: Array, ell: Array, first: NDArray[np.intp], count: int) -> NDArray[np.intp]:
     """Indices of at most `count` rows of X: `first`, then each time the row that those before predict worst.
 
