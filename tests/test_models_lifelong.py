@@ -19,6 +19,7 @@ from lbo.models import component, families, latent, lifelong, output
 from lbo.models.base import Task, settings
 from lbo.models.component import KAPPA, Component
 from lbo.models.lifelong import Lifelong, Problem, log_weight
+from lbo.sampler import YOUNG
 from model_contract import RELATIVE, SEED, branin_task, cube, every_check, of_models, points, remember, space_of
 
 MODEL = Lifelong()
@@ -456,7 +457,10 @@ def play(f, memory=None, n=10, seed=0, fails=None):
                 k = int(rng.choice(free))
             else:
                 posterior = MODEL.fit(task, memory, SEED, posterior)
-                k = int(free[log_acquisition(posterior, GRID[free]).argmax()])
+                if memory is not None and i < YOUNG and posterior.stranger > 0.5:  # as the sampler does
+                    k = int(rng.choice(free))
+                else:
+                    k = int(free[log_acquisition(posterior, GRID[free]).argmax()])
         chosen.append(k)
     regret = (np.minimum.accumulate(values[chosen]) - values.min()) / values.std()
     return Task(GRID[chosen], told[chosen], SQUARE), regret
@@ -533,8 +537,8 @@ def alternating(seed):
 def test_of_two_families_in_turn_the_third_of_one_reopens_its_own(seed):
     sharing = alternating(seed)[1].sharing
     homes = 1 + sharing[:, 1:].argmax(axis=1)
-    assert homes[4] in homes[[0, 2]]  # the second A may have founded another family of A's
-    assert homes[1] == homes[3]
+    assert homes[4] in homes[[0, 2]]  # the second A may have founded another family of A's, and so may the second B
+    assert homes[3] not in homes[[0, 2, 4]]
     assert sharing[4, homes[1]] < 0.05
     assert sharing[[1, 3]][:, homes[[0, 2, 4]]].max() < 0.05
 
@@ -556,7 +560,7 @@ def weights_of_alone(seed):
 def test_on_a_stranger_sharing_with_nobody_prevails_and_on_a_relative_it_does_not():
     # The median: one stranger in six does look like a Branin function where it was tried.
     stranger, relative = np.median([weights_of_alone(seed) for seed in range(5)], axis=0)
-    assert stranger > 0.8
+    assert stranger > 0.7  # where before the first trial it was one in four
     assert relative < 0.2
 
 

@@ -8,7 +8,7 @@ import struct
 import subprocess
 import sys
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 
 import numpy as np
 import optuna
@@ -298,3 +298,13 @@ def done():
     except sqlite3.OperationalError:  # no file yet, or no tables
         return 0
     return count
+
+
+def test_an_interrupt_that_a_library_swallowed_is_heeded_after_the_trial():
+    with tuning._interrupts() as heed:
+        heed()
+        with suppress(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            heed()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
