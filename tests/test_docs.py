@@ -34,7 +34,7 @@ STATED = {
         f"less than {FRACTIONS[round(float(np.exp(lifelong.NEGLIGIBLE)), 6)]} of the weight",
         f"with {FRACTIONS[lifelong.DOUBT]} of the weight, doubts what was learned",
         f"length scales {FRACTIONS[lifelong.DOUBT_SCALE]} as long",
-        f"While the task has fewer than {WORDS[sampler._YOUNG]} trials",
+        f"While the task has fewer than {WORDS[sampler.YOUNG]} trials",
         f"learned anew each time a task has grown by {FRACTIONS[round(lifelong.GROWTH - 1, 6)]}",
         f"Failures of past tasks count {FRACTIONS[lifelong.FAIL_FAITH]}",
         f"In a first task, {WORDS[MODEL.n_initial(None)]} random trials come first",

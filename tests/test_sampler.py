@@ -262,7 +262,7 @@ def test_threads_do_not_ask_for_the_same_point(grid: bool) -> None:
     study = bump_study()
     study.optimize(objective, n_trials=5)
     study.optimize(objective, n_trials=24, n_jobs=4)
-    rounded = {tuple(round(value, 4) for value in t.params.values()) for t in study.trials}
+    rounded = {tuple(round(value, 6) for value in t.params.values()) for t in study.trials}
     assert len(rounded) == len(study.trials) == 29
 
 

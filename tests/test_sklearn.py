@@ -497,7 +497,7 @@ def test_folds_run_on_a_dask_cluster(data):
     def where(estimator, X, y):
         return {"score": estimator.score(X, y), "process": os.getpid()}
 
-    settings = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None}
+    settings = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": ":0"}
     with distributed.LocalCluster(**settings) as cluster, distributed.Client(cluster), parallel_config("dask"):
         there = search(space=GRID, n_iter=6, scoring=where, refit="score").fit(*data)
     processes = {process for split in range(3) for process in there.cv_results_[f"split{split}_test_process"]}

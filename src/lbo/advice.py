@@ -10,7 +10,8 @@ left          = f(incumbent) - min f      what stopping now loses
 Both are random under the default model's posterior of f, given the task's trials and the memory before it. They are
 sampled: f is drawn jointly at a few hundred promising candidates, with uncertain hyper-parameters (`models.draws`), and
 the smallest value of each draw is its minimum. The largest Expected Improvement would be cheaper, but it is what the
-next trial gains, not what all that may follow do.
+next trial gains, not what all that may follow do. However well its trials fit memory, a task is taken for a stranger as
+often as past tasks were (`_functions`).
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from lbo import acquisition, blas
 from lbo import trials as trials_of
 from lbo.memory import Memory
 from lbo.models import draws, families
-from lbo.models.lifelong import Lifelong, LifelongPosterior
+from lbo.models.base import Task
+from lbo.models.lifelong import Lifelong, LifelongPosterior, log_weight
 from lbo.sampler import LBOSampler
 from lbo.seeds import Seed
 from lbo.space import Array, Params, Space
@@ -187,13 +189,39 @@ def _gains(done: Sequence[FrozenTrial], known: Known, model: Lifelong, seed: See
     anchors = np.vstack([kept, incumbent])
     rng = (seed / "draws").rng()
     U = np.vstack([anchors, _candidates(posterior, space, anchors, known.candidates, rng)])
-    f = draws.functions(task, memory, posterior, space.encode(U), rng, DRAWS)
+    f = _functions(task, memory, posterior, space.encode(U), rng)
     least = f.min(axis=1)
     return Gains(
         over_previous=f[:, 0] - least if len(kept) else None,
         left=f[:, len(kept)] - least if len(incumbent) else None,
         scale=_scale(posterior, space, memory, rng),
     )
+
+
+def _functions(
+    task: Task, memory: Memory | None, posterior: LifelongPosterior, X: Array, rng: np.random.Generator
+) -> Array:
+    """(n, len(X)) draws of f, in which the task is a stranger at least as often as past tasks were.
+
+    Trials go where memory sends them. That it is right there says little of the places where it sends none, so their
+    evidence may raise the weight of a stranger but not lower it.
+    """
+    f = draws.functions(task, memory, posterior, X, rng, DRAWS)
+    if memory is None:
+        return f
+    usual = float(np.exp(log_weight(families.recall(task.space, memory), None)))
+    lacking = (usual - posterior.stranger) / (1 - posterior.stranger) if posterior.stranger < usual else 0.0
+    n = round(lacking * len(f))
+    if not n:
+        return f
+    stranger = replace(posterior, finalists=tuple(h for h in posterior.finalists if h.m is None))
+    strange = draws.functions(task, memory, stranger, X, rng, DRAWS)
+    return np.vstack([_even(f, len(f) - n), _even(strange, n)])
+
+
+def _even(rows: Array, n: int) -> Array:
+    """n rows from everywhere among them: neighbours are draws with the same hyper-parameters."""
+    return np.asarray(rows[np.linspace(0, len(rows) - 1, n).astype(int)])
 
 
 def _configurations(space: Space, configurations: Sequence[Params]) -> Array:
