@@ -266,6 +266,7 @@ def test_calibration_counts_what_came_true():
     found = [CLAIM, CLAIM, replace(CLAIM, loss=0.5), replace(CLAIM, probability=0.2, recommendation="retune", loss=1.0)]
     assert calibration.bins(found) == [(0.2, 0.0, 1), (pytest.approx(0.95), pytest.approx(2 / 3), 3)]
     text = calibration.summary([*found, replace(CLAIM, sequence="branin-1")])
+    assert text.startswith("5 claims in 2 streams of 2 sequences:\n")
     assert "* held-out cohorts: advice said keep 3 times, and 67% of them lost no more than stated (90% claimed" in text
     assert "| heart | 3 | 67% | 0 | - |" in text
     assert "| branin-1 | 1 | 100% | 0 | - |" in text

@@ -143,8 +143,20 @@ def _truth(problem: Problem, configuration: Params) -> float:
 def summary(found: Sequence[Claim]) -> str:
     """The calibration as Markdown."""
     groups = _groups(found)
-    parts = [_sources(groups), _by_trials(groups), _covered(groups), _bins_table(groups)]
-    return "\n\n".join("\n".join(part) for part in (_in_words(groups), *parts)) + "\n"
+    parts = [
+        _size(found),
+        _in_words(groups),
+        _sources(groups),
+        _by_trials(groups),
+        _covered(groups),
+        _bins_table(groups),
+    ]
+    return "\n\n".join("\n".join(part) for part in parts) + "\n"
+
+
+def _size(found: Sequence[Claim]) -> list[str]:
+    streams = len({(claim.sequence, claim.repetition) for claim in found})
+    return [f"{len(found):,} claims in {streams} streams of {len({claim.sequence for claim in found})} sequences:"]
 
 
 def _groups(found: Sequence[Claim]) -> dict[str, list[Claim]]:
