@@ -24,7 +24,8 @@ WORDS = {
     50: "fifty",
     1000: "a thousand",
 }
-FRACTIONS = {0.01: "one percent", 0.05: "five percent", 0.1: "a tenth", 0.5: "half"}
+FRACTIONS = {0.01: "one percent", 0.05: "five percent", 0.1: "a tenth", 0.2: "a fifth", 0.5: "half"}
+RHO_CHOSEN = ", ".join(str(int(paper.N_INITIAL * paper.RHO_GROWTH**i)) for i in range(3))
 N_HYPER = len({*families.HYPER, "log_width"})
 
 STATED = {
@@ -32,9 +33,10 @@ STATED = {
         f"kept at a few points, at most {MODEL.points}:",
         f"The most promising {WORDS[lifelong.FINALISTS - 1]} and",
         f"less than {FRACTIONS[round(float(np.exp(lifelong.NEGLIGIBLE)), 6)]} of the weight",
-        f"with {FRACTIONS[lifelong.DOUBT]} of the weight, doubts what was learned",
+        f"at odds of {FRACTIONS[lifelong.DOUBT]}, times what the trials say for it",
         f"length scales {FRACTIONS[lifelong.DOUBT_SCALE]} as long",
-        f"While the task has fewer than {WORDS[sampler.YOUNG]} trials",
+        f'While the task has fewer than {WORDS[sampler.YOUNG]} trials and "nobody" has more than '
+        f"{sampler.STRANGE * 100:.0f} % of the weight",
         f"learned anew each time a task has grown by {FRACTIONS[round(lifelong.GROWTH - 1, 6)]}",
         f"Failures of past tasks count {FRACTIONS[lifelong.FAIL_FAITH]}",
         f"In a first task, {WORDS[MODEL.n_initial(None)]} random trials come first",
@@ -67,7 +69,7 @@ STATED = {
         f"the defaults: {Paper().networks}, {Paper().units} and {Paper().steps}",
         f"{Paper().steps} (`steps`), at a rate of {paper.RATE:g}",
         f"starts afresh, with {paper.RESTART_STEPS} steps",
-        f"{ {4: 'four'}[paper.RHO_FOLDS] } folds of the task's trials, {paper.RHO_STEPS} steps each",
+        f"{ {4: 'four'}[paper.RHO_FOLDS] } folds of the task's trials, {paper.RHO_STEPS} steps each, at {RHO_CHOSEN}",
     ],
 }
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from optuna.distributions import CategoricalDistribution, FloatDistribution
 from scipy.special import logsumexp
+from scipy.stats import multivariate_normal as norm
 
 from lbo.acquisition import log_ei
 from lbo.experiments import synthetic
@@ -329,22 +330,34 @@ def test_weights_sum_to_one_where_nothing_ever_failed():
 def test_hypotheses_of_no_weight_are_left_out():
     posterior = MODEL.fit(branin_task(40, seed=2), memory_of_two(), SEED, None)
     log_w, _, _ = posterior.mixture(points(2, 5))
-    *weighed, _ = posterior.components
+    *weighed, doubt = posterior.components
     assert len(weighed) < len(posterior.finalists)
-    assert (log_w > lifelong.NEGLIGIBLE).all()
+    assert (log_w[:-1] > lifelong.NEGLIGIBLE).all()
+    assert log_w[-1] - log_w[0] > lifelong.NO_DOUBT
+    np.testing.assert_allclose(doubt.ell, weighed[0].ell / 2)
 
 
-def test_one_in_twenty_doubts_that_the_function_is_as_smooth_as_its_trials_look():
+def test_a_fifth_of_the_likeliest_doubts_that_the_function_is_as_smooth_as_its_trials_look():
     posterior = MODEL.fit(branin_task(12, seed=2), memory_of_two(), SEED, None)
     log_w, _, var = posterior.mixture(points(2, 50))
     leader, doubt = posterior.components[0], posterior.components[-1]
     np.testing.assert_allclose(np.exp(log_w).sum(), 1)
-    np.testing.assert_allclose(np.exp(log_w[-1]), lifelong.DOUBT)
     np.testing.assert_allclose(doubt.ell, leader.ell / 2)
     assert doubt.m == leader.m
     assert (var[-1] > var[0]).mean() > 0.9
+    e = posterior.z / leader.s - component.prior_mean(leader, leader.X)
+    log_evidence = [norm(np.zeros(len(e)), c.fit.L @ c.fit.L.T).logpdf(e) for c in (leader, doubt)]
+    np.testing.assert_allclose(log_w[-1] - log_w[0], np.log(lifelong.DOUBT) + log_evidence[1] - log_evidence[0])
     young = MODEL.fit(branin_task(4, seed=2), memory_of_two(), SEED, None)
     assert len(young.components) <= len(young.finalists)
+
+
+def test_trials_that_show_how_smooth_the_function_is_end_the_doubt():
+    X = points(2, 60)
+    smooth = MODEL.fit(Task(X, X @ [1.0, 2.0], SQUARE), None, SEED, None)
+    assert len(smooth.components) == 1
+    wiggly = MODEL.fit(Task(X, np.random.default_rng(0).standard_normal(60), SQUARE), None, SEED, None)
+    assert len(wiggly.components) == 2
 
 
 def test_a_failure_halves_the_chance_of_success_where_it_was_and_only_there():

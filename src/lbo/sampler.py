@@ -35,7 +35,8 @@ _ATTEMPTS = 8  # at a point that no other worker has taken in the meantime
 _PATIENCE = 1.0  # seconds for a worker that published the same point to keep it or let it go
 _GLANCE = 0.005  # seconds between two looks at it
 SHARING = "lbo:sharing"  # user attribute of a trial: what its suggestion leaned on
-YOUNG = 8  # trials; a task that resembles nothing remembered explores until then
+YOUNG = 5  # trials; a task that may resemble nothing remembered explores until then
+STRANGE = 0.3  # how likely that must be
 _STARTS = 5  # of each kind
 _INITIAL_POOL = 256  # random points of which a young task tries one
 
@@ -203,7 +204,7 @@ class LBOSampler(BaseSampler):
         if len(view.U) < self.model.n_initial(memory) or np.isfinite(view.task.y).sum() < 2:
             return _initial(view, taken, (seed / "initial").rng())
         posterior = self._fit(study, view, memory)
-        if memory is not None and len(view.U) < YOUNG and posterior.stranger > 0.5:
+        if memory is not None and len(view.U) < YOUNG and posterior.stranger > STRANGE:
             return _initial(view, taken, (seed / "stranger").rng())
         if len(pending):
             posterior = posterior.believe(view.space.encode(pending))

@@ -18,7 +18,7 @@ from lbo.experiments.methods import METHODS, Method
 from lbo.memory import Memory
 from lbo.models.base import Posterior, Task
 from lbo.models.families import Past
-from lbo.models.lifelong import DOUBT_FROM, Lifelong, LifelongPosterior
+from lbo.models.lifelong import Lifelong, LifelongPosterior
 from lbo.models.output import Output, plain
 from lbo.seeds import Seed
 
@@ -82,9 +82,7 @@ class WithoutPriors(Lifelong):
 class WithoutDoubt(Lifelong):
     """Believes in the length scales it has learned."""
 
-    def fit(self, task: Task, memory: Memory | None, seed: Seed, previous: Posterior | None) -> LifelongPosterior:
-        posterior = super().fit(task, memory, seed, previous)
-        return _only(posterior, range(len(posterior.components) - 1)) if len(task) >= DOUBT_FROM else posterior
+    _doubt: ClassVar[float] = 0.0
 
 
 class WithoutExploring(Lifelong):

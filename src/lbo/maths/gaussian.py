@@ -16,7 +16,7 @@ from lbo.maths.linalg import cholesky, half_log_det, inverse, solve, solve_lower
 
 def log_evidence(K: Array, y: Array) -> float:
     """log N(y; 0, K)."""
-    return _log_evidence(factorise(K, y), y)
+    return log_density(factorise(K, y), y)
 
 
 def log_evidence_grad(K: Array, y: Array) -> tuple[float, Array, Array]:
@@ -24,7 +24,7 @@ def log_evidence_grad(K: Array, y: Array) -> tuple[float, Array, Array]:
     posterior = factorise(K, y)
     L, a = posterior
     dK = 0.5 * (np.outer(a, a) - inverse(L))
-    return _log_evidence(posterior, y), dK, -a
+    return log_density(posterior, y), dK, -a
 
 
 class Posterior(NamedTuple):
@@ -54,6 +54,7 @@ def condition(K: Array, Ks: Array, kss_diag: Array, y: Array) -> tuple[Array, Ar
     return predict(factorise(K, y), Ks, kss_diag)
 
 
-def _log_evidence(posterior: Posterior, y: Array) -> float:
+def log_density(posterior: Posterior, y: Array) -> float:
+    """log N(y; 0, K) of the y that was factorised."""
     L, a = posterior
     return float(-0.5 * (y @ a) - half_log_det(L) - 0.5 * len(y) * np.log(2.0 * np.pi))

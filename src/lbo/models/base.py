@@ -12,7 +12,7 @@ makes a resumed study equal to an uninterrupted one.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
@@ -135,5 +135,5 @@ def checkpoint(n: int, first: int, growth: float) -> int:
 
 def settings(model: Model) -> Mapping[str, Any]:
     """A model's name and settings, as plain data: a memory belongs to the model that has the same."""
-    fields = getattr(model, "__dataclass_fields__", {})
-    return {"name": model.name, **{key: getattr(model, key) for key in fields}}
+    names: list[str] = [field.name for field in fields(model)] if is_dataclass(model) else []
+    return {"name": model.name, **{name: getattr(model, name) for name in names}}

@@ -9,7 +9,8 @@ A        (N, N)  cov e = rho^2 C + (1 - rho^2) Matern52(ell) + KAPPA 1 1^T + noi
 r                Matern52, one length scale per parameter: with rho = 0 this is a single-task GP, so sharing with
                  nobody is always one of the hypotheses, and sharing a little is next to it
 weights  (H,)    posterior of the hypotheses: evidence times how many tasks chose likewise before
-doubt            one more hypothesis: the likeliest, should the function be wigglier than its few trials show
+doubt            one more hypothesis: the likeliest, should the function be wigglier than its few trials show; it has a
+                 fifth of that one's weight, times what the trials say for it
 
 Against the model that the design sketches: a gate is a hypothesis and opens one function at a time, since its evidence
 is then exact and needs no gradient; the functions are Gaussian process posteriors kept at a few points instead of
@@ -31,7 +32,16 @@ from scipy.special import expit, logsumexp
 from lbo.maths import Array, gaussian, matern
 from lbo.models import families, latent, output
 from lbo.models.base import Lesson, Posterior, Task, checkpoint
-from lbo.models.component import KAPPA, Component, Hypothesis, condition, given, most_telling, predict
+from lbo.models.component import (
+    KAPPA,
+    Component,
+    Hypothesis,
+    condition,
+    given,
+    log_evidence,
+    most_telling,
+    predict,
+)
 from lbo.models.families import Past
 from lbo.models.output import Output
 from lbo.seeds import Seed
@@ -44,7 +54,8 @@ APART = 0.05  # two configurations nearer than this in the encoded space tell th
 GROWTH = 1.1  # hyper-parameters are learned anew when a task has grown by this factor
 FINALISTS = 3  # hypotheses whose hyper-parameters are learned; the others are only scored
 NEGLIGIBLE = np.log(0.01)  # hypotheses of a smaller weight are left out of the mixture
-DOUBT, DOUBT_SCALE = 0.05, 0.5  # weight of the doubt, and its length scales as a part of the learned ones
+DOUBT, DOUBT_SCALE = 0.2, 0.5  # prior odds of the doubt, and its length scales as a part of the learned ones
+NO_DOUBT = np.log(1e-4)  # log odds below which it is left out
 DOUBT_FROM = 5  # trials; before that, the learned length scales are the prior's
 SHIFTS = (-2.0, -1.0, 0.0, 1.0)  # of log s, tried before anything is learned
 FAIL_WIDTH = 0.1  # how far around a failure, per square root of a parameter, another one is likely
@@ -102,16 +113,18 @@ class Lifelong:
         else:
             first = task.first(start)
             finalists, out = _learn(first, past, self._outputs(first, past))
-        return _posterior(task, past, out, finalists, start)
+        return _posterior(task, past, out, finalists, start, self._doubt)
 
     def consolidate(self, task: Task, memory: Memory | None, seed: Seed) -> Lesson:
         past = self._recall(task, memory)
         finalists, out = _learn(task, past, self._outputs(task, past))
-        posterior = _posterior(task, past, out, finalists, len(task))
+        posterior = _posterior(task, past, out, finalists, len(task), self._doubt)
         family_fits = {m: _solve(task, past, m, out) for m in range(1, len(past.functions))}
         return families.remember(self.functions, self.points, task, past, posterior, family_fits, seed)
 
     # What a variant does without (lbo.experiments.ablation)
+
+    _doubt: ClassVar[float] = DOUBT
 
     def _recall(self, task: Task, memory: Memory | None) -> Past:
         return families.recall(task.space, memory)
@@ -318,8 +331,24 @@ def _function(past: Past, hypothesis: Hypothesis) -> latent.Prepared | None:
     return None if hypothesis.m is None else past.functions[hypothesis.m]
 
 
+def _doubted(
+    components: list[Component], log_w: Array, X: Array, z: Array, doubt: float
+) -> tuple[list[Component], Array]:
+    """The mixture with its doubt, unless the trials leave none.
+
+    Length scales that are too long see nothing to find away from the best trials, and the search is stuck there.
+    """
+    leader = components[0]
+    wiggly = given(leader._replace(ell=DOUBT_SCALE * leader.ell), X, z)
+    log_odds = np.log(doubt) + min(log_evidence(wiggly, z) - log_evidence(leader, z), 0.0)
+    if log_odds < NO_DOUBT:
+        return components, log_w
+    log_w = np.append(log_w, log_w[0] + log_odds)
+    return [*components, wiggly], log_w - logsumexp(log_w)
+
+
 def _posterior(
-    task: Task, past: Past, out: Output, finalists: Sequence[Hypothesis], learned_at: int
+    task: Task, past: Past, out: Output, finalists: Sequence[Hypothesis], learned_at: int, doubt: float
 ) -> LifelongPosterior:
     succeeded, failed = task.X[~np.isnan(task.y)], task.X[np.isnan(task.y)]
     task = most_telling(task)
@@ -329,11 +358,8 @@ def _posterior(
     kept = [h for h, log_w in zip(finalists, score, strict=True) if log_w > NEGLIGIBLE]
     log_w = score[score > NEGLIGIBLE] - logsumexp(score[score > NEGLIGIBLE])
     components = [condition(task, z, _function(past, h), h) for h in kept]
-    if len(task) >= DOUBT_FROM:
-        # Length scales that are too long see nothing to find away from the best trials, and the search is stuck there.
-        leader = components[0]
-        components.append(given(leader._replace(ell=DOUBT_SCALE * leader.ell), task.X, z))
-        log_w = np.append(log_w + np.log1p(-DOUBT), np.log(DOUBT))
+    if doubt and len(task) >= DOUBT_FROM:
+        components, log_w = _doubted(components, log_w, task.X, z, doubt)
     posterior = LifelongPosterior(
         components=tuple(components),
         log_w=log_w,

@@ -60,20 +60,19 @@ class Paper:
     steps: int = 60
 
     def n_initial(self, memory: Memory | None) -> int:
-        return 5
+        return N_INITIAL
 
     def opening(self, task: Task, memory: Memory | None) -> Mapping[str, Any] | None:
         return None
 
     def fit(self, task: Task, memory: Memory | None, seed: Seed, previous: Posterior | None) -> PaperPosterior:
-        start = checkpoint(len(task), self.n_initial(memory), RESTART_GROWTH)
+        start = _restart(len(task))
         past = _recall(self, task, memory)
         if isinstance(previous, PaperPosterior) and previous.n_trials >= start:
             state, done, rho = previous.state, previous.n_trials, previous.rho
         else:
-            first = task.first(start)
-            rho = _choose_rho(self, first, past, seed / "rho" / start)
-            state, done = _begin(self, first, past, rho, seed / "begin" / start, RESTART_STEPS), start
+            rho = _rho(self, task, past, seed / "rho", previous)
+            state, done = _begin(self, task.first(start), past, rho, seed / "begin" / start, RESTART_STEPS), start
         for n in range(done + 1, len(task) + 1):
             state = _train(self, task.first(n), past, rho, state, self.steps, (seed / "step" / n).rng())
         return _posterior(self, task, past, state, rho, (seed / "gates" / len(task)).rng())
@@ -91,8 +90,10 @@ class Paper:
         return Lesson({"n": n, "Wbar": Wbar, "S": S}, expit(state.G), hyper)
 
 
+N_INITIAL = 5
 RESTART_GROWTH = 1.5  # networks are trained afresh at 5, 7, 10, 15, 22, ... trials
 RESTART_STEPS = 400
+RHO_GROWTH = 3.0  # and rho is chosen anew at 5, 15, 45, ...: that costs as much as five restarts
 RHO_FOLDS, RHO_STEPS = 4, 100
 RATE = 1e-2  # Adam's rate for precisions and gates; weights move a third of it
 DECAY = 0.03  # precision of a new network's prior about its initial draw, relative to the draw's own
@@ -126,6 +127,11 @@ def _recall(model: Paper, task: Task, memory: Memory | None) -> Past:
     A, b = frame_map(memory.space, task.space)
     Wbar = networks.rebase(memory.arrays["Wbar"], old_sizes, A, b)
     return Past(sizes, memory.arrays["n"], Wbar, memory.arrays["S"])
+
+
+def _restart(n: int) -> int:
+    """How many trials there were when the networks of a task of n trials were last trained afresh."""
+    return checkpoint(n, N_INITIAL, RESTART_GROWTH)
 
 
 def _begin(model: Paper, task: Task, past: Past, rho: float, seed: Seed, steps: int) -> State:
@@ -231,6 +237,18 @@ def _active(g: Array) -> NDArray[np.intp]:
 def _gated(phi: Array, g: Array) -> Array:
     """Phi (N, A D*) from the active networks' features (A, N, D*)."""
     return np.ascontiguousarray((g[:, None, None] * phi).transpose(1, 0, 2)).reshape(phi.shape[1], -1)
+
+
+def _rho(model: Paper, task: Task, past: Past, seed: Seed, previous: Posterior | None) -> float:
+    """The regulariser's weight, kept until the trials are three times as many."""
+
+    def chosen_at(n: int) -> int:
+        return checkpoint(_restart(n), N_INITIAL, RHO_GROWTH)
+
+    now = chosen_at(len(task))
+    if isinstance(previous, PaperPosterior) and chosen_at(previous.n_trials) == now:
+        return previous.rho
+    return _choose_rho(model, task.first(now), past, seed / now)
 
 
 def _choose_rho(model: Paper, task: Task, past: Past, seed: Seed) -> float:
