@@ -9,7 +9,6 @@ Local moves need no derivatives, so integers, choices and conditions are treated
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Protocol
 
 import numpy as np
@@ -23,6 +22,7 @@ CHAINS = 8  # of which this many are climbed from
 MOVES = 24  # neighbours tried per chain and round
 SCALES = np.geomspace(0.2, 5e-4, 12)  # length of the moves, round by round
 GRID = 4096  # a finite space of at most this many configurations is searched completely
+CHUNK = 256  # configurations whose keys are made at a time
 ENUMERABLE = 2**17  # one of at most this many is listed when chance finds nothing that is not taken
 
 _LOG_2PI = np.log(2 * np.pi)
@@ -90,7 +90,7 @@ def choose(surrogate: Surrogate, space: Space, candidates: Array, taken: Array) 
 def first_free(space: Space, pool: Array, taken: Array) -> Array:
     """The first configuration (P,) of a pool that is not taken, or any that is left in a finite space."""
     keys = set(_keys(taken))
-    i = _first_free(pool, range(len(pool)), keys)
+    i = _first_free(pool, np.arange(len(pool)), keys)
     if i is not None:
         return np.asarray(pool[i])
     left = _left(space, keys)
@@ -165,8 +165,12 @@ def _keys(U: Array) -> list[bytes]:
     return [row.tobytes() for row in np.round(np.where(np.isnan(U), -1.0, U), 9)]
 
 
-def _first_free(U: Array, order: Iterable[int], taken: set[bytes]) -> int | None:
-    return next((int(i) for i in order if _keys(U[i, None])[0] not in taken), None)
+def _first_free(U: Array, order: NDArray[np.intp], taken: set[bytes]) -> int | None:
+    for some in np.split(order, range(CHUNK, len(order), CHUNK)):
+        for i, key in zip(some, _keys(U[some]), strict=True):
+            if key not in taken:
+                return int(i)
+    return None
 
 
 def _left(space: Space, taken: set[bytes]) -> Array:

@@ -124,9 +124,12 @@ class Axis:
         if not self.cells:
             return u
         if self.choices:
-            cell = np.minimum(u * self.cells, self.cells - 1)
-            return self._middle(np.where(np.isnan(u), np.nan, self._recorded[np.nan_to_num(cell).astype(int)]))
+            return self._middle(np.append(self._recorded, np.nan)[self.cell_of(u)])
         return self._middle(np.minimum(np.floor(u * self.cells), self.cells - 1))
+
+    def cell_of(self, u: Array) -> NDArray[np.intp]:
+        """Which choice each coordinate stands for; -1 where it is NaN."""
+        return np.where(np.isnan(u), -1.0, np.minimum(u * self.cells, self.cells - 1)).astype(np.intp)
 
     def every(self) -> Array:
         """The coordinates of all values that the latest distribution has, if they can be counted."""

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -44,16 +44,23 @@ class Condition:
     low: float = -math.inf
     high: float = math.inf
 
-    def holds(self, parent: Axis, u: Array) -> Bools:
-        """Whether it does, at each coordinate of the parent; False where the parent is not there."""
+    def test(self, parent: Axis) -> Callable[[Array], Bools]:
+        """Whether it holds at each coordinate of the parent; False where the parent is not there."""
         if parent.choices:
             keys = {choice_key(choice) for choice in self.choices}
-            allowed = np.array([choice_key(choice) in keys for choice in parent.choices])
-            cell = np.minimum(np.nan_to_num(u) * parent.cells, parent.cells - 1).astype(int)
-            return np.asarray(allowed[cell] & ~np.isnan(u))
+            allowed = np.array([*(choice_key(choice) in keys for choice in parent.choices), False])
+            return partial(_is_allowed, parent, allowed)
         slack = 1e-12  # a value on the threshold itself is inside, whatever the rounding
         low, high = _coordinate(parent, self.low) - slack, _coordinate(parent, self.high) + slack
-        return np.asarray((u >= low) & (u <= high))
+        return partial(_is_within, low, high)
+
+
+def _is_allowed(axis: Axis, allowed: Bools, u: Array) -> Bools:
+    return np.asarray(allowed[axis.cell_of(u)])
+
+
+def _is_within(low: float, high: float, u: Array) -> Bools:
+    return np.asarray((u >= low) & (u <= high))
 
 
 def _coordinate(axis: Axis, x: float) -> float:
@@ -116,8 +123,7 @@ class Space:
         for u, axis in zip(U.T, self.axes, strict=True):
             stop = start + axis.width
             if axis.width and axis.choices:
-                cell = np.where(np.isnan(u), -1.0, np.minimum(np.floor(u * axis.cells), axis.cells - 1))
-                X[:, start:stop] = ONE_HOT * (cell[:, None] == np.arange(axis.cells))
+                X[:, start:stop] = ONE_HOT * (axis.cell_of(u)[:, None] == np.arange(axis.cells))
             elif axis.width:
                 X[:, start] = np.where(np.isnan(u), MIDDLE, u)
             start = stop
@@ -126,18 +132,21 @@ class Space:
     def active(self, U: Array) -> Bools:
         """(n, P) which parameters a configuration at U would have, as far as the conditions know."""
         there = ~np.isnan(U)
-        rules = []
-        for name, rule in self.conditions:
-            j, parent = self.index[name], self.index[rule.parent]
-            there[:, j] &= rule.holds(self.axes[parent], U[:, parent])
-            rules.append((j, parent))
-        for _ in rules:  # a parent may be conditional itself; a chain is at most this long
+        for j, parent, holds in self._rules:
+            there[:, j] &= holds(U[:, parent])
+        for _ in self._rules:  # a parent may be conditional itself; a chain is at most this long
             before = there.copy()
-            for j, parent in rules:
+            for j, parent, _ in self._rules:
                 there[:, j] &= there[:, parent]
             if np.array_equal(before, there):
                 break
         return there
+
+    @cached_property
+    def _rules(self) -> list[tuple[int, int, Callable[[Array], Bools]]]:
+        """The conditions: a parameter, its parent, and whether it exists at a coordinate of the parent."""
+        pairs = [(self.index[name], self.index[rule.parent], rule) for name, rule in self.conditions]
+        return [(j, parent, rule.test(self.axes[parent])) for j, parent, rule in pairs]
 
     def without_inactive(self, U: Array) -> Array:
         """U with NaN for what does not exist there: then equal rows are the same configuration."""

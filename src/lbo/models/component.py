@@ -7,6 +7,7 @@ X, z              trials: encoded points and transformed values
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -79,10 +80,26 @@ def prior_cov(c: Component, X1: Array, X2: Array) -> Array:
 
 def predict(c: Component, X: Array) -> tuple[Array, Array]:
     """Mean and variance of f at X, in units of z."""
+    return _predict(c, X, _of_function(c, X))
+
+
+def predict_each(components: Sequence[Component], X: Array) -> tuple[Array, Array]:
+    """Means and variances (S, n) of several hypotheses; those that lean on one function look it up once."""
+    known = {c.m: _of_function(c, X) for c in {c.m: c for c in components}.values()}
+    mean, var = zip(*(_predict(c, X, known[c.m]) for c in components), strict=True)
+    return np.array(mean), np.array(var)
+
+
+def _of_function(c: Component, X: Array) -> tuple[Array, Array, Array] | None:
+    """Mean and variance of g at X, and its covariance with the trials."""
+    return latent.mean_var_cov(c.g, X, c.seen) if c.g and c.seen else None
+
+
+def _predict(c: Component, X: Array, of_function: tuple[Array, Array, Array] | None) -> tuple[Array, Array]:
     Ks = matern.kernel(X, c.X, c.ell, 1 - c.rho2) + KAPPA
     mu = var = np.zeros(len(X))
-    if c.g and c.seen:
-        mu, var, cov = latent.mean_var_cov(c.g, X, c.seen)
+    if of_function is not None:
+        mu, var, cov = of_function
         Ks += c.rho2 * cov
     mean, var = gaussian.predict(c.fit, Ks, c.rho2 * var + (1 - c.rho2) + KAPPA)
     return c.s * (np.sqrt(c.rho2) * mu + mean), c.s**2 * var

@@ -40,7 +40,7 @@ from lbo.models.component import (
     given,
     log_evidence,
     most_telling,
-    predict,
+    predict_each,
 )
 from lbo.models.families import Past
 from lbo.models.output import Output
@@ -273,15 +273,14 @@ class LifelongPosterior:
     best: float
 
     def mixture(self, X: Array) -> tuple[Array, Array, Array]:
-        predictions = [predict(c, X) for c in self.components]
-        mean, var = (np.array(part) for part in zip(*predictions, strict=True))
+        mean, var = predict_each(self.components, X)
         if not len(self.failed):
             return self.log_w, mean, var
         return self.log_w[:, None] + self._log_success(X), mean, var
 
     def mean(self, X: Array) -> Array:
         """Of f, in units of z."""
-        return np.asarray(np.exp(self.log_w) @ np.array([predict(c, X)[0] for c in self.components]))
+        return np.asarray(np.exp(self.log_w) @ predict_each(self.components, X)[0])
 
     def believe(self, X: Array) -> LifelongPosterior:
         X_all, z_all = np.vstack([self.X, X]), np.append(self.z, self.mean(X))
