@@ -13,7 +13,7 @@ from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import erfcx, log_ndtr, logsumexp
+from scipy.special import erfcx, log_ndtr
 
 from lbo.space import Array, Space
 
@@ -22,7 +22,7 @@ CHAINS = 8  # of which this many are climbed from
 MOVES = 24  # neighbours tried per chain and round
 SCALES = np.geomspace(0.2, 5e-4, 12)  # length of the moves, round by round
 GRID = 4096  # a finite space of at most this many configurations is searched completely
-CHUNK = 256  # configurations whose keys are made at a time
+CHUNK = 256  # configurations looked at together
 ENUMERABLE = 2**17  # one of at most this many is listed when chance finds nothing that is not taken
 
 _LOG_2PI = np.log(2 * np.pi)
@@ -59,7 +59,9 @@ def _log_h(z: Array) -> Array:
 def log_acquisition(surrogate: Surrogate, X: Array) -> Array:
     """log of EI averaged over the mixture."""
     log_w, mean, var = surrogate.mixture(X)
-    return np.asarray(logsumexp(log_w.reshape(len(mean), -1) + log_ei(mean, var, surrogate.best), axis=0))
+    log_terms = log_w.reshape(len(mean), -1) + log_ei(mean, var, surrogate.best)
+    with np.errstate(invalid="ignore"):  # what is NaN stays NaN
+        return np.asarray(np.logaddexp.reduce(log_terms, axis=0))
 
 
 def maximise(surrogate: Surrogate, space: Space, starts: Array, taken: Array, rng: np.random.Generator) -> Array:
@@ -124,7 +126,9 @@ def _search(surrogate: Surrogate, space: Space, starts: Array, rng: np.random.Ge
 
 
 def _score(surrogate: Surrogate, space: Space, U: Array) -> Array:
-    score = log_acquisition(surrogate, space.encode(U))
+    # Some at a time: matrices that do not fit a cache cost more in fresh pages than in arithmetic.
+    parts = np.split(U, range(CHUNK, len(U), CHUNK))
+    score = np.concatenate([log_acquisition(surrogate, space.encode(part)) for part in parts])
     return np.where(np.isnan(score), -np.inf, score)
 
 

@@ -56,7 +56,14 @@ def solve(L: Array, B: Array) -> Array:
 def inverse(L: Array) -> Array:
     """A^-1, both triangles."""
     half = np.asarray(dpotri(L, lower=1)[0]) if L.size else L
-    return half + np.tril(half, -1).T
+    both = half + half.T  # above its diagonal half is zero
+    diagonal(both)[:] *= 0.5
+    return both
+
+
+def diagonal(A: Array) -> Array:
+    """A view of the diagonal that can be written to."""
+    return np.asarray(np.einsum("ii->i", A))
 
 
 def half_log_det(L: Array) -> float:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import expit
 
-from lbo.maths import Array, gaussian, matern
+from lbo.maths import Array, gaussian, linalg, matern
 from lbo.models import latent
 from lbo.models.base import Task
 from lbo.models.latent import Prepared
@@ -57,7 +57,7 @@ def condition(task: Task, z: Array, g: Prepared | None, hypothesis: Hypothesis) 
 def given(c: Component, X: Array, z: Array) -> Component:
     """The same hypothesis given other trials."""
     A = prior_cov(c, X, X)
-    A[np.diag_indices_from(A)] += c.noise
+    linalg.diagonal(A)[:] += c.noise
     fit = gaussian.factorise(A, z / c.s - prior_mean(c, X))
     return c._replace(X=X, fit=fit, seen=latent.see(c.g, X) if c.g else None)
 

@@ -164,7 +164,7 @@ def _family_mean(c: Component, z: Array, offset: float, spread: float, points: i
     assert c.g is not None
     g, X, ratio = c.g, c.X, c.s / spread
     A = ratio**2 * (prior_cov(c, X, X) - KAPPA) + OFFSET_VARIANCE
-    A[np.diag_indices_from(A)] += ratio**2 * c.noise
+    linalg.diagonal(A)[:] += ratio**2 * c.noise
     fit = gaussian.factorise(A, (z - offset) / spread - ratio * prior_mean(c, X))
     pool = np.vstack([g.latent.Z, X])
     best = len(g.latent.Z) + np.argsort(z, kind="stable")[:4]

@@ -41,7 +41,7 @@ class Prepared(NamedTuple):
 
 def prepare(latent: Latent) -> Prepared:
     K = matern.kernel(latent.Z, latent.Z, latent.ell, latent.v)
-    K[np.diag_indices_from(K)] += JITTER * latent.v
+    linalg.diagonal(K)[:] += JITTER * latent.v
     L = linalg.cholesky(K)
     T = linalg.solve(L, latent.R)
     return Prepared(latent, linalg.solve(L, latent.u), linalg.inverse(L) - T @ T.T)

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import expit, logsumexp
 
-from lbo.maths import Array, gaussian, matern
+from lbo.maths import Array, gaussian, linalg, matern
 from lbo.models import families, latent, output
 from lbo.models.base import Lesson, Posterior, Task, checkpoint
 from lbo.models.component import (
@@ -193,7 +193,7 @@ class Problem:
         if self.m is not None:
             A += rho2 * self.C
             e = e - np.sqrt(rho2) * self.mu
-        A[np.diag_indices_from(A)] += noise
+        linalg.diagonal(A)[:] += noise
         value, dA, de = gaussian.log_evidence_grad(A, e)
         dlog_ell, _ = matern.kernel_grad(tape, (1 - rho2) * dA)
         gradient = np.zeros_like(theta)
