@@ -327,6 +327,19 @@ def test_weights_sum_to_one_where_nothing_ever_failed():
     np.testing.assert_allclose(posterior.mean(points(2, 5)), np.exp(log_w) @ mean)
 
 
+def test_a_memory_is_worked_out_once_for_a_space(monkeypatch):
+    memory, wider = memory_of_two(), space_of(x01=FloatDistribution(0, 1), x02=FloatDistribution(0, 2))
+    asked = []
+    recall = families._recall
+    monkeypatch.setattr(families, "_recall", lambda *args: asked.append(args) or recall(*args))
+    monkeypatch.setattr(families, "_recalled", None)
+    first = families.recall(SQUARE, memory)
+    assert families.recall(replace(SQUARE), memory) is first
+    assert families.recall(wider, memory) is not first
+    assert families.recall(wider, Memory.from_bytes(memory.to_bytes())) is not first
+    assert len(asked) == 3
+
+
 def test_hypotheses_of_no_weight_are_left_out():
     posterior = MODEL.fit(branin_task(40, seed=2), memory_of_two(), SEED, None)
     log_w, _, _ = posterior.mixture(points(2, 5))
