@@ -9,8 +9,8 @@ A        (N, N)  cov e = rho^2 C + (1 - rho^2) Matern52(ell) + KAPPA 1 1^T + noi
 r                Matern52, one length scale per parameter: with rho = 0 this is a single-task GP, so sharing with
                  nobody is always one of the hypotheses, and sharing a little is next to it
 weights  (H,)    posterior of the hypotheses: evidence times how many tasks chose likewise before
-doubt            one more hypothesis: the likeliest, should the function be wigglier than its few trials show; it has a
-                 fifth of that one's weight, times what the trials say for it
+doubt            one more hypothesis: the likeliest, should the function be wigglier than its trials show; it has a
+                 fifth of that one's weight, times what the trials say for it, but never less than a few percent
 
 Against the model that the design sketches: a gate is a hypothesis and opens one function at a time, since its evidence
 is then exact and needs no gradient; the functions are Gaussian process posteriors kept at a few points instead of
@@ -50,12 +50,12 @@ if TYPE_CHECKING:
     from lbo.memory import Memory
 
 OPENINGS = 2  # past winners tried before the posterior is asked
-APART = 0.05  # two configurations nearer than this in the encoded space tell the same
+APART = 0.25  # two winners nearer than this, per square root of a column of the encoded space, tell the same
 GROWTH = 1.1  # hyper-parameters are learned anew when a task has grown by this factor
 FINALISTS = 3  # hypotheses whose hyper-parameters are learned; the others are only scored
 NEGLIGIBLE = np.log(0.01)  # hypotheses of a smaller weight are left out of the mixture
 DOUBT, DOUBT_SCALE = 0.2, 0.5  # prior odds of the doubt, and its length scales as a part of the learned ones
-NO_DOUBT = np.log(1e-4)  # log odds below which it is left out
+LEAST_DOUBT = 0.03  # trials that all lie in one valley say too much for its width
 DOUBT_FROM = 5  # trials; before that, the learned length scales are the prior's
 SHIFTS = (-2.0, -1.0, 0.0, 1.0)  # of log s, tried before anything is learned
 FAIL_WIDTH = 0.1  # how far around a failure, per square root of a parameter, another one is likely
@@ -92,14 +92,19 @@ class Lifelong:
         return 5 if memory is None else 0
 
     def opening(self, task: Task, memory: Memory | None) -> Mapping[str, Any] | None:
-        """The last task's best configuration, then the past winner that the families think best elsewhere."""
+        """The last task's best configuration, then the past winner that the families think best elsewhere.
+
+        Where all winners are in one place there is no second one, and the next trial is random: what is elsewhere
+        tells whether the past can be believed.
+        """
         if memory is None or len(task) >= OPENINGS:
             return None
         winners = [record.best[0][0] for record in memory.records]
         if not len(task):
             return winners[-1]
         X = task.space.encode(task.space.snap(task.space.to_unit(winners)))
-        far = np.flatnonzero(np.linalg.norm(X[:, None] - task.X, axis=-1).min(axis=1) > APART)
+        apart = APART * np.sqrt(X.shape[1])
+        far = np.flatnonzero(np.linalg.norm(X[:, None] - task.X, axis=-1).min(axis=1) > apart)
         if not len(far):
             return None
         promise = families.expected(families.recall(task.space, memory), X[far])
@@ -333,16 +338,14 @@ def _function(past: Past, hypothesis: Hypothesis) -> latent.Prepared | None:
 def _doubted(
     components: list[Component], log_w: Array, X: Array, z: Array, doubt: float
 ) -> tuple[list[Component], Array]:
-    """The mixture with its doubt, unless the trials leave none.
+    """The mixture with its doubt.
 
     Length scales that are too long see nothing to find away from the best trials, and the search is stuck there.
     """
     leader = components[0]
     wiggly = given(leader._replace(ell=DOUBT_SCALE * leader.ell), X, z)
-    log_odds = np.log(doubt) + min(log_evidence(wiggly, z) - log_evidence(leader, z), 0.0)
-    if log_odds < NO_DOUBT:
-        return components, log_w
-    log_w = np.append(log_w, log_w[0] + log_odds)
+    odds = doubt * np.exp(min(log_evidence(wiggly, z) - log_evidence(leader, z), 0.0))
+    log_w = np.append(log_w, log_w[0] + np.log(max(odds, LEAST_DOUBT)))
     return [*components, wiggly], log_w - logsumexp(log_w)
 
 
