@@ -467,6 +467,18 @@ def test_tables_reach_the_docs_between_their_marks_only(tmp_path):
     assert results.filled(filled, tmp_path / "results") == filled
 
 
+def test_pictures_of_a_page_are_the_newest_figures(tmp_path):
+    figures, images, page = tmp_path / "results" / "runtime" / "figures", tmp_path / "images", tmp_path / "page.md"
+    figures.mkdir(parents=True)
+    images.mkdir()
+    (figures / "each.png").write_bytes(b"new")
+    (images / "each.png").write_bytes(b"old")
+    (images / "other.png").write_bytes(b"other")
+    page.write_text("![time](images/each.png) ![something else](images/other.png)")
+    results.illustrate(page, tmp_path / "results")
+    assert {path.name: path.read_bytes() for path in images.iterdir()} == {"each.png": b"new", "other.png": b"other"}
+
+
 # --- scoreboard ---
 
 

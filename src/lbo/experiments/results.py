@@ -1,7 +1,8 @@
 """Keeps results in the tree: `python -m lbo.experiments.results` copies summaries and pictures and fills the docs.
 
 In docs/results.md, whatever is between `<!-- table: branin/summary.md -->` and `<!-- end -->` is replaced by that file
-of results/, so that no number in the docs is typed by hand.
+of results/, so that no number in the docs is typed by hand. A picture images/NAME.png of the page that is among the
+figures of results/ is copied beside the page.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import typer
 
 KEPT = ("*.md", "summary.csv", "normalised.csv", "figures/*.png")
 MARKED = re.compile(r"(<!-- table: (?P<file>\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
+PICTURE = re.compile(r"\]\(images/(?P<name>[\w-]+\.png)\)")
 NOT_RUN = "*Not run yet.*"
 
 
@@ -39,6 +41,13 @@ def filled(text: str, results: Path) -> str:
     return MARKED.sub(table, text)
 
 
+def illustrate(page: Path, results: Path) -> None:
+    """Copy the newest figures to the pictures of a page."""
+    for name in PICTURE.findall(page.read_text()):
+        for figure in results.glob(f"**/figures/{name}"):
+            shutil.copyfile(figure, page.parent / "images" / name)
+
+
 def main(
     runs: Annotated[Path, typer.Argument(help="Folder of the runs.")] = Path("runs"),
     results: Annotated[Path, typer.Option(help="Where they are kept.")] = Path("results"),
@@ -47,6 +56,7 @@ def main(
     """Copy summaries and pictures of the runs into the tree, and their tables into the docs."""
     copies = keep(runs, results)
     page.write_text(filled(page.read_text(), results))
+    illustrate(page, results)
     typer.echo(f"{len(copies)} files in {results}, tables in {page}")
 
 
