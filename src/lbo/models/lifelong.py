@@ -54,8 +54,6 @@ APART = 0.25  # two winners nearer than this, per square root of a column of the
 GROWTH = 1.1  # hyper-parameters are learned anew when a task has grown by this factor
 FINALISTS = 3  # hypotheses whose hyper-parameters are learned; the others are only scored
 NEGLIGIBLE = np.log(0.01)  # hypotheses of a smaller weight are left out of the mixture
-LEAST_ALONE = np.log(0.05)  # but for sharing with nobody, against the likeliest: else what the past thought poor, a
-# whole algorithm perhaps, would never be tried again, since trials elsewhere cannot contradict it
 DOUBT, DOUBT_SCALE = 0.2, 0.5  # prior odds of the doubt, and its length scales as a part of the learned ones
 LEAST_DOUBT = 0.03  # trials that all lie in one valley say too much for its width
 DOUBT_FROM = 5  # trials; before that, the learned length scales are the prior's
@@ -358,8 +356,6 @@ def _posterior(
     task = most_telling(task)
     z = out.to_z(task.y)
     score = np.array([h.score for h in finalists])
-    is_alone = np.array([h.m is None for h in finalists])
-    score = np.where(is_alone, np.maximum(score, score.max() + LEAST_ALONE), score)
     score -= logsumexp(score)
     kept = [h for h, log_w in zip(finalists, score, strict=True) if log_w > NEGLIGIBLE]
     log_w = score[score > NEGLIGIBLE] - logsumexp(score[score > NEGLIGIBLE])
