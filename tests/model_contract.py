@@ -10,6 +10,7 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution
 
 from lbo.experiments.branin import Branin
 from lbo.memory import Memory, Record
+from lbo.models import latent
 from lbo.models.base import Model, Posterior, Task, settings
 from lbo.seeds import Seed
 from lbo.space import Array, Axis, Space
@@ -20,6 +21,12 @@ RELATIVE = Branin(a=1.05, r=6.2, s=9.5)  # of the standard Branin function
 
 def space_of(**distributions) -> Space:
     return Space(tuple(Axis(name, d, d) for name, d in sorted(distributions.items())))
+
+
+def mean_var(g: latent.Prepared, X: Array) -> tuple[Array, Array]:
+    """Of a remembered function at X."""
+    mean, var, _ = latent.mean_var_cov(g, X, latent.see(g, X))
+    return mean, var
 
 
 def cube(D: int) -> Space:

@@ -9,7 +9,7 @@ import pytest
 from lbo import advice, memory, plot, report, sampler, shelf, stream
 from lbo.consolidate import BEST_KEPT
 from lbo.experiments import calibration
-from lbo.models import Lifelong, Paper, component, families, lifelong, paper
+from lbo.models import Lifelong, Paper, component, families, gp, lifelong, paper
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 MODEL = Lifelong()
@@ -25,7 +25,7 @@ WORDS = {
     1000: "a thousand",
 }
 FRACTIONS = {0.01: "one percent", 0.05: "five percent", 0.1: "a tenth", 0.2: "a fifth", 0.5: "half"}
-RHO_CHOSEN = ", ".join(str(int(paper.N_INITIAL * paper.RHO_GROWTH**i)) for i in range(3))
+RHO_CHOSEN = ", ".join(str(int(gp.N_INITIAL * paper.RHO_GROWTH**i)) for i in range(3))
 N_HYPER = len({*families.HYPER, "log_width"})
 
 STATED = {

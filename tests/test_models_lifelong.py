@@ -20,8 +20,19 @@ from lbo.models import component, families, latent, lifelong, output
 from lbo.models.base import Task, settings
 from lbo.models.component import KAPPA, Component
 from lbo.models.lifelong import Lifelong, Problem, log_weight
-from lbo.sampler import YOUNG
-from model_contract import RELATIVE, SEED, branin_task, cube, every_check, of_models, points, remember, space_of
+from lbo.sampler import STRANGE, YOUNG
+from model_contract import (
+    RELATIVE,
+    SEED,
+    branin_task,
+    cube,
+    every_check,
+    mean_var,
+    of_models,
+    points,
+    remember,
+    space_of,
+)
 
 MODEL = Lifelong()
 SQUARE = cube(2)
@@ -204,7 +215,7 @@ def test_the_latest_function_is_a_tasks_posterior_moved_and_scaled(rho2):
     g = latent.prepare(families._own_function(c, z, offset=0.7, spread=2.5, points=96))
     mean, var = component.predict(c, X)
     np.testing.assert_allclose(latent.mean(g, X), (mean - 0.7) / 2.5, atol=1e-3)
-    np.testing.assert_allclose(latent.mean_var(g, X)[1], var / 2.5**2, atol=1e-3)
+    np.testing.assert_allclose(mean_var(g, X)[1], var / 2.5**2, atol=1e-3)
 
 
 def test_past_tasks_units_do_not_matter():
@@ -264,7 +275,7 @@ def unchanged_at(before, after, configurations, more=(), atol=1e-4):
     X_old = before.encode(before.to_unit(configurations))
     X_new = after.encode(after.to_unit([{**params, **dict(more)} for params in configurations]))
     for f, g in zip(old, new, strict=True):
-        for ours, theirs in zip(latent.mean_var(g, X_new), latent.mean_var(f, X_old), strict=True):
+        for ours, theirs in zip(mean_var(g, X_new), mean_var(f, X_old), strict=True):
             np.testing.assert_allclose(ours, theirs, atol=atol)
 
 
@@ -487,7 +498,7 @@ def play(f, memory=None, n=10, seed=0, fails=None):
                 k = int(rng.choice(free))
             else:
                 posterior = MODEL.fit(task, memory, SEED, posterior)
-                if memory is not None and i < YOUNG and posterior.stranger > 0.5:  # as the sampler does
+                if memory is not None and i < YOUNG and posterior.stranger > STRANGE:  # as the sampler does
                     k = int(rng.choice(free))
                 else:
                     k = int(free[log_acquisition(posterior, GRID[free]).argmax()])

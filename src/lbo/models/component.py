@@ -62,11 +62,6 @@ def given(c: Component, X: Array, z: Array) -> Component:
     return c._replace(X=X, fit=fit, seen=latent.see(c.g, X) if c.g else None)
 
 
-def log_evidence(c: Component, z: Array) -> float:
-    """log p(z / s) of the trials that the hypothesis was given."""
-    return gaussian.log_density(c.fit, z / c.s - prior_mean(c, c.X))
-
-
 def prior_mean(c: Component, X: Array) -> Array:
     """Of f / s."""
     return np.sqrt(c.rho2) * latent.mean(c.g, X) if c.g else np.zeros(len(X))

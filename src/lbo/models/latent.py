@@ -51,12 +51,6 @@ def mean(g: Prepared, X: Array) -> Array:
     return np.asarray(matern.kernel(X, g.latent.Z, g.latent.ell, g.latent.v) @ g.a)
 
 
-def mean_var(g: Prepared, X: Array) -> tuple[Array, Array]:
-    k = matern.kernel(X, g.latent.Z, g.latent.ell, g.latent.v)
-    var = g.latent.v - np.einsum("nj,jk,nk->n", k, g.Q, k, optimize=True)
-    return k @ g.a, np.maximum(var, 0.0)
-
-
 def cov(g: Prepared, X1: Array, X2: Array) -> Array:
     ell, v = g.latent.ell, g.latent.v
     k1, k2 = matern.kernel(X1, g.latent.Z, ell, v), matern.kernel(X2, g.latent.Z, ell, v)

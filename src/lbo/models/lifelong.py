@@ -38,9 +38,9 @@ from lbo.models.component import (
     Hypothesis,
     condition,
     given,
-    log_evidence,
     most_telling,
     predict_each,
+    prior_mean,
 )
 from lbo.models.families import Past
 from lbo.models.output import Output
@@ -344,7 +344,9 @@ def _doubted(
     """
     leader = components[0]
     wiggly = given(leader._replace(ell=DOUBT_SCALE * leader.ell), X, z)
-    odds = doubt * np.exp(min(log_evidence(wiggly, z) - log_evidence(leader, z), 0.0))
+    e = z / leader.s - prior_mean(leader, X)
+    log_ratio = gaussian.log_density(wiggly.fit, e) - gaussian.log_density(leader.fit, e)
+    odds = doubt * np.exp(min(log_ratio, 0.0))
     log_w = np.append(log_w, log_w[0] + np.log(max(odds, LEAST_DOUBT)))
     return [*components, wiggly], log_w - logsumexp(log_w)
 

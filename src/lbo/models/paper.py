@@ -29,6 +29,7 @@ from scipy.special import expit
 
 from lbo.maths import Array, adam, buffet, head, networks
 from lbo.models.base import Lesson, Posterior, Scale, Task, checkpoint, standardise
+from lbo.models.gp import N_INITIAL
 from lbo.seeds import Seed
 from lbo.space import frame_map
 
@@ -90,7 +91,6 @@ class Paper:
         return Lesson({"n": n, "Wbar": Wbar, "S": S}, expit(state.G), hyper)
 
 
-N_INITIAL = 5
 RESTART_GROWTH = 1.5  # networks are trained afresh at 5, 7, 10, 15, 22, ... trials
 RESTART_STEPS = 400
 RHO_GROWTH = 3.0  # and rho is chosen anew at 5, 15, 45, ...: that costs as much as five restarts
