@@ -41,6 +41,7 @@ STATED = {
         f"Failures of past tasks count {FRACTIONS[lifelong.FAIL_FAITH]}",
         f"In a first task, {WORDS[MODEL.n_initial(None)]} random trials come first",
         f"{WORDS[lifelong.OPENINGS].capitalize()} winners and no more",
+        f"for every {WORDS[lifelong.PACE]} trials of a task, one algorithm at least has been tried",
         f"There are at most {WORDS[MODEL.functions - 1]} families",
         f"at most {WORDS[MODEL.functions]} functions of at most {MODEL.points} points",
         f"up to {families.FAILURES_KEPT} places of failures",

@@ -8,9 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from optuna.distributions import CategoricalDistribution, FloatDistribution
+from optuna.storages import InMemoryStorage
 from scipy.special import logsumexp
 from scipy.stats import multivariate_normal as norm
 
+import lbo
 from lbo.acquisition import log_ei
 from lbo.experiments import synthetic
 from lbo.experiments.branin import Branin, sequence
@@ -18,9 +20,10 @@ from lbo.maths import gaussian, matern
 from lbo.memory import Memory, Record
 from lbo.models import component, families, latent, lifelong, output
 from lbo.models.base import Task, settings
-from lbo.models.component import KAPPA, Component
+from lbo.models.component import BETA, KAPPA, Component, Hypothesis
 from lbo.models.lifelong import Lifelong, Problem, log_weight
 from lbo.sampler import STRANGE, YOUNG
+from lbo.space import Condition, Space
 from model_contract import (
     RELATIVE,
     SEED,
@@ -63,40 +66,51 @@ def literal_matern(X1, X2, ell):
     return (1 + s + s**2 / 3) * jnp.exp(-s)
 
 
-def literal_objective(theta, X, z, axis, prior, mu=None, C=None):
+def literal_objective(theta, X, z, axis, prior, offsets, mu=None, C=None):
     """Minus the log density of z / s - rho mu, a Gaussian, and of theta, but for the priors' constants."""
     P = len(theta) - 3
     rho2 = 0.0 if mu is None else jax.nn.sigmoid(theta[P])
     noise, s = jnp.exp(theta[P + 1]), jnp.exp(theta[P + 2])
-    A = (1 - rho2) * literal_matern(X, X, jnp.exp(theta[:P])[axis]) + KAPPA + noise * jnp.eye(len(z))
+    A = (1 - rho2) * literal_matern(X, X, jnp.exp(theta[:P])[axis]) + offsets + noise * jnp.eye(len(z))
     mean = jnp.zeros(len(z)) if mu is None else jnp.sqrt(rho2) * mu
     A = A if C is None else A + rho2 * C
     density = jax.scipy.stats.multivariate_normal.logpdf(z, s * mean, s**2 * A)
     return -density + 0.5 * jnp.sum(((theta - prior.mean) / prior.std) ** 2)
 
 
-def mixed_task(n, seed=0):
-    space = space_of(
-        kind=CategoricalDistribution(["a", "b", "c"]), x=FloatDistribution(0, 1), y=FloatDistribution(0, 1)
-    )
+X_OF_A = (("x", Condition("kind", ("a",))),)
+
+
+def mixed_task(n, seed=0, conditions=()):
+    flat = space_of(kind=CategoricalDistribution(["a", "b", "c"]), x=FloatDistribution(0, 1), y=FloatDistribution(0, 1))
+    space = Space(flat.axes, conditions)
     X = space.encode(space.sample(np.random.default_rng(seed), n))
     return Task(X, np.sin(5 * X[:, 3]) + X[:, 4] - X[:, 1], space)
 
 
+def literal_offsets(X, conditions):
+    """The task's offset, and one for each kind where something depends on the kind."""
+    kind = X[:, :3].argmax(axis=1)
+    return KAPPA + BETA * (kind[:, None] == kind) * bool(conditions)
+
+
+@pytest.mark.parametrize("conditions", [(), X_OF_A], ids=["flat", "conditional"])
 @pytest.mark.parametrize("m", [None, 0], ids=["alone", "sharing"])
-def test_objective_of_the_hyper_parameters_and_its_gradient_are_the_literal_ones(m):
-    task, memory = mixed_task(14, seed=1), remember(MODEL, mixed_task(20))
+def test_objective_of_the_hyper_parameters_and_its_gradient_are_the_literal_ones(m, conditions):
+    task, memory = mixed_task(14, 1, conditions), remember(MODEL, mixed_task(20, 0, conditions))
     past = families.recall(task.space, memory)
     problem = Problem(task, past, m, output.warped(task.y, 1.0))
     g = () if m is None else (latent.mean(past.functions[m], task.X), latent.cov(past.functions[m], task.X, task.X))
+    offsets = literal_offsets(task.X, conditions)
     rng = np.random.default_rng(3)
     with jax.enable_x64(True):
         literal = jax.jit(jax.value_and_grad(literal_objective))
         for _ in range(5):
             theta = problem.prior.mean + problem.prior.std * rng.normal(size=len(problem.prior.mean))
-            value, gradient = literal(theta, task.X, problem.z, problem.axis, problem.prior, *g)
+            value, gradient = literal(theta, task.X, problem.z, problem.axis, problem.prior, offsets, *g)
             ours = problem(theta)
-            np.testing.assert_allclose(ours[0], value, rtol=1e-9)
+            # Rounding: with hardly any noise A is nearly singular, and the value may happen to be near zero.
+            np.testing.assert_allclose(ours[0], value, rtol=1e-9, atol=1e-6)
             np.testing.assert_allclose(ours[1], gradient, rtol=1e-6, atol=1e-6)
 
 
@@ -128,7 +142,7 @@ def some_function(seed=0):
 
 def member(g, X, z, rho2=0.7):
     nothing = gaussian.Posterior(np.empty(0), np.empty(0))
-    return component.given(Component(g, 1, np.array([0.4, 0.9]), rho2, 1e-2, 1.3, X, nothing), X, z)
+    return component.given(Component(g, 1, np.array([0.4, 0.9]), rho2, 1e-2, 1.3, np.zeros(2), X, nothing), X, z)
 
 
 def conditioned(mean, cov, H, y, noise):
@@ -155,6 +169,19 @@ def test_prediction_is_conditioning_of_the_joint_prior(rho2):
     ours = component.predict(c, X_new)
     np.testing.assert_allclose(ours[0], F[12:] @ after, atol=1e-5)  # JAX's Matern is in single precision here
     np.testing.assert_allclose(ours[1], np.diag(F[12:] @ cov_after @ F[12:].T), atol=1e-5)
+
+
+def test_prediction_knows_an_offset_for_every_kind_that_something_depends_on():
+    task, new = (mixed_task(n, seed, X_OF_A) for n, seed in ((12, 1), (9, 2)))
+    theta = np.concatenate([np.log([0.7, 0.4, 0.9]), [0.0, np.log(1e-2), np.log(1.3)]])
+    c = component.condition(task, task.y, None, Hypothesis(None, theta, 0.0))
+    both = np.vstack([task.X, new.X])
+    prior = 1.3**2 * (np.asarray(literal_matern(both, both, c.ell)) + literal_offsets(both, X_OF_A))
+    seen = np.eye(len(both))[:12]
+    mean, cov = conditioned(np.zeros(len(both)), prior, seen, task.y, 1.3**2 * 1e-2 * np.eye(12))
+    ours = component.predict(c, new.X)
+    np.testing.assert_allclose(ours[0], mean[12:], atol=1e-5)
+    np.testing.assert_allclose(ours[1], np.diag(cov)[12:], atol=1e-5)
 
 
 def test_of_many_trials_the_best_half_and_an_even_choice_of_the_others_are_kept():
@@ -657,6 +684,65 @@ def test_a_model_that_cannot_let_go_stays_misled(monkeypatch):
     monkeypatch.setattr(lifelong, "LOGIT_RHO2", (7.9, 8.0))
     monkeypatch.setattr(lifelong, "log_weight", lambda past, m: -1e9 if m is None and past.tasks else 0.0)
     assert regret_when_misled("sign flipped")[:, 19].mean() > 1.5 * regret_afresh()[:, 19].mean() + 0.005
+
+
+# Algorithms: choices that other parameters depend on
+
+
+def three_bowls(second):
+    """Each algorithm has a parameter of its own; `second` is by how much the second is worse than the first."""
+
+    def objective(trial):
+        algorithm = trial.suggest_categorical("algorithm", ["1", "2", "3"])
+        x = trial.suggest_float(f"x{algorithm}", 0, 1)
+        return (x - 0.3) ** 2 + {"1": 0.0, "2": second, "3": 0.3}[algorithm]
+
+    return objective
+
+
+def algorithms_tried(seed):
+    """In a task where the second algorithm is best, after three in which it was poor; one digit a trial."""
+    stream = lbo.Stream("s", storage=InMemoryStorage())
+    for t, second in enumerate((0.3, 0.3, 0.3, -0.3)):
+        study = stream.study(str(t), seed=seed)
+        study.optimize(three_bowls(second), n_trials=15)
+    return "".join(trial.params["algorithm"] for trial in study.trials)
+
+
+def test_an_algorithm_that_the_past_thought_poor_is_found():
+    assert all("22" in algorithms_tried(seed) for seed in (4, 7))
+
+
+def test_without_offsets_and_looks_it_is_not(monkeypatch):
+    monkeypatch.setattr(lifelong, "PACE", 10**6)
+    monkeypatch.setattr(component, "BETA", 0.0)
+    assert not any("22" in algorithms_tried(seed) for seed in (4, 7))  # two of eight seeds
+
+
+def conditional_task(kinds):
+    task = mixed_task(len(kinds), 0, X_OF_A)
+    U = task.space.sample(np.random.default_rng(0), len(kinds))
+    U[:, 0] = task.space.to_unit([{"kind": kind} for kind in kinds])[:, 0]
+    return Task(task.space.encode(task.space.without_inactive(U)), task.y, task.space)
+
+
+def test_a_task_has_tried_an_algorithm_for_every_five_trials():
+    memory = remember(MODEL, mixed_task(20, 0, X_OF_A))
+    assert MODEL.opening(conditional_task("aaaa"), memory) is None
+    assert MODEL.opening(conditional_task("aaaaa"), memory)["kind"] == "b"  # the past's favourite of the other two
+    assert MODEL.opening(conditional_task("abaaaaaaa"), memory) is None
+    assert MODEL.opening(conditional_task("abaaaaaaaa"), memory)["kind"] == "c"
+    assert MODEL.opening(conditional_task("abc" + 30 * "a"), memory) is None
+    assert MODEL.opening(conditional_task("aaaaa"), None) is None
+
+
+def test_of_equal_choices_the_second_is_not_asked_for_since_optuna_records_the_first():
+    flat = space_of(kind=CategoricalDistribution([1, True]), x=FloatDistribution(0, 1))
+    space = Space(flat.axes, (("x", Condition("kind", (1,))),))
+    X = space.encode(space.sample(np.random.default_rng(0), 12))
+    task = Task(X, X[:, -1], space)
+    assert (space.branching & ~X.any(axis=0)).sum() == 1
+    assert MODEL.opening(task, remember(MODEL, task)) is None
 
 
 # Failures remembered

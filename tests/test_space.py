@@ -274,6 +274,26 @@ def test_json_keeps_conditions() -> None:
     assert Space.from_json(space.to_json()) == space
 
 
+def test_choices_branch_where_other_parameters_depend_on_them() -> None:
+    space = Space(
+        tuple(
+            Axis(name, d, d)
+            for name, d in {
+                "depth": IntDistribution(1, 9),
+                "layers": IntDistribution(1, 3),
+                "model": CategoricalDistribution(["tree", "net"]),
+                "solver": CategoricalDistribution(["p", "q"]),
+                "width": IntDistribution(1, 9),
+            }.items()
+        ),
+        (("depth", Condition("model", ("tree",))), ("width", Condition("layers", low=2))),
+    )
+    assert [column for column, branches in zip(space.columns, space.branching, strict=True) if branches] == [
+        ("model", "tree"),
+        ("model", "net"),
+    ]
+
+
 def test_a_parameter_that_cannot_vary_takes_no_column() -> None:
     space = space_of(a=CategoricalDistribution(["only"]), b=IntDistribution(3, 3), c=FloatDistribution(0, 1))
     assert space.encode(space.to_unit([{"a": "only", "b": 3, "c": 0.25}])).tolist() == [[0.25]]

@@ -97,6 +97,12 @@ class Space:
         return np.repeat(np.arange(len(self.axes)), [axis.width for axis in self.axes])
 
     @cached_property
+    def branching(self) -> Bools:
+        """(D,) the columns of choices that other parameters depend on: which algorithm, say."""
+        parents = {condition.parent for _, condition in self.conditions if condition.choices}
+        return np.array([name in parents for name, _ in self.columns], dtype=bool)
+
+    @cached_property
     def size(self) -> float:
         """How many different configurations there are at the most; infinite with a continuous parameter."""
         return math.prod((axis.cells or math.inf) for axis in self.axes)

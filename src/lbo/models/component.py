@@ -1,6 +1,8 @@
 """One hypothesis of the default model as a Gaussian process: that a task leans on one remembered function, or on none.
 
-f / s = c + rho g(x) + sqrt(1 - rho^2) r(x)       r a Matern-5/2 process of variance 1, c ~ N(0, KAPPA)
+f / s = c + b(x) + rho g(x) + sqrt(1 - rho^2) r(x)       r a Matern-5/2 process of variance 1, c ~ N(0, KAPPA)
+b       one offset ~ N(0, BETA) for every choice that other parameters depend on, an algorithm, say: that a task agrees
+        with g on one algorithm says little of another. b(x) = beta . x with beta (D,) ~ N(0, diag(branch^2))
 theta   (P + 3,)  log ell of each parameter, logit rho^2, log noise (relative to s^2), log s
 X, z              trials: encoded points and transformed values
 """
@@ -17,8 +19,10 @@ from lbo.maths import Array, gaussian, linalg, matern
 from lbo.models import latent
 from lbo.models.base import Task
 from lbo.models.latent import Prepared
+from lbo.space import ONE_HOT, Space
 
 KAPPA = 4.0  # prior variance of c: the middle of the first trials may be two deviations off
+BETA = 0.1  # prior variance of b
 LARGEST_FIT = 400  # trials; beyond that, the best half and an even choice of the others
 
 
@@ -39,6 +43,7 @@ class Component(NamedTuple):
     rho2: float
     noise: float
     s: float
+    branch: Array  # (D,)
     X: Array
     fit: gaussian.Posterior
     seen: latent.Seen | None = None  # X as g sees it
@@ -51,7 +56,7 @@ def condition(task: Task, z: Array, g: Prepared | None, hypothesis: Hypothesis) 
     noise, s = (float(x) for x in np.exp(hypothesis.theta[P + 1 :]))
     rho2 = 0.0 if g is None else float(expit(hypothesis.theta[P]))
     nothing = gaussian.Posterior(np.empty(0), np.empty(0))
-    return given(Component(g, hypothesis.m, ell, rho2, noise, s, task.X, nothing), task.X, z)
+    return given(Component(g, hypothesis.m, ell, rho2, noise, s, branch_of(task.space), task.X, nothing), task.X, z)
 
 
 def given(c: Component, X: Array, z: Array) -> Component:
@@ -69,8 +74,18 @@ def prior_mean(c: Component, X: Array) -> Array:
 
 def prior_cov(c: Component, X1: Array, X2: Array) -> Array:
     """Of f / s."""
-    K = matern.kernel(X1, X2, c.ell, 1 - c.rho2) + KAPPA
+    K = matern.kernel(X1, X2, c.ell, 1 - c.rho2) + offset_cov(c.branch, X1, X2)
     return K + c.rho2 * latent.cov(c.g, X1, X2) if c.g else K
+
+
+def branch_of(space: Space) -> Array:
+    """(D,) deviations of beta: zero for all but the choices that b is about."""
+    return np.asarray(np.sqrt(BETA) / ONE_HOT * space.branching)
+
+
+def offset_cov(branch: Array, X1: Array, X2: Array) -> Array | float:
+    """Of c + b(x)."""
+    return KAPPA + (X1 * branch) @ (X2 * branch).T if branch.any() else KAPPA
 
 
 def predict(c: Component, X: Array) -> tuple[Array, Array]:
@@ -91,12 +106,13 @@ def _of_function(c: Component, X: Array) -> tuple[Array, Array, Array] | None:
 
 
 def _predict(c: Component, X: Array, of_function: tuple[Array, Array, Array] | None) -> tuple[Array, Array]:
-    Ks = matern.kernel(X, c.X, c.ell, 1 - c.rho2) + KAPPA
+    Ks = matern.kernel(X, c.X, c.ell, 1 - c.rho2) + offset_cov(c.branch, X, c.X)
     mu = var = np.zeros(len(X))
     if of_function is not None:
         mu, var, cov = of_function
         Ks += c.rho2 * cov
-    mean, var = gaussian.predict(c.fit, Ks, c.rho2 * var + (1 - c.rho2) + KAPPA)
+    offset_var = KAPPA + X**2 @ c.branch**2
+    mean, var = gaussian.predict(c.fit, Ks, c.rho2 * var + (1 - c.rho2) + offset_var)
     return c.s * (np.sqrt(c.rho2) * mu + mean), c.s**2 * var
 
 

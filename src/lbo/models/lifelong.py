@@ -1,11 +1,12 @@
 """The default model: remembered functions, gated by evidence, plus a Gaussian process for what they lack.
 
-z = c + s (rho g_m(x) + sqrt(1 - rho^2) r(x) + noise)      for one remembered function g_m, or for none (rho = 0)
+z = s (c + b(x) + rho g_m(x) + sqrt(1 - rho^2) r(x) + noise)    for one remembered function g_m, or for none (rho = 0)
 
 z        (N,)    targets, as the task's output transform gives them
 mu, C            mean and covariance of g_m                    theta  (P + 3,)  log ell, logit rho^2, log noise, log s
 e        (N,)    z / s - rho mu
-A        (N, N)  cov e = rho^2 C + (1 - rho^2) Matern52(ell) + KAPPA 1 1^T + noise I
+A        (N, N)  cov e = rho^2 C + (1 - rho^2) Matern52(ell) + cov(c + b) + noise I
+c, b             offsets of the task, and of each algorithm in it where the space has several (see `component`)
 r                Matern52, one length scale per parameter: with rho = 0 this is a single-task GP, so sharing with
                  nobody is always one of the hypotheses, and sharing a little is next to it
 weights  (H,)    posterior of the hypotheses: evidence times how many tasks chose likewise before
@@ -33,12 +34,13 @@ from lbo.maths import Array, gaussian, linalg, matern
 from lbo.models import families, latent, output
 from lbo.models.base import Lesson, Posterior, Task, checkpoint
 from lbo.models.component import (
-    KAPPA,
     Component,
     Hypothesis,
+    branch_of,
     condition,
     given,
     most_telling,
+    offset_cov,
     predict_each,
     prior_mean,
 )
@@ -51,6 +53,8 @@ if TYPE_CHECKING:
 
 OPENINGS = 2  # past winners tried before the posterior is asked
 APART = 0.25  # two winners nearer than this, per square root of a column of the encoded space, tell the same
+PACE = 5  # for every so many trials of a task, one algorithm at least has been tried
+LOOKS = 1024  # random configurations among which the best of an overlooked one is sought
 GROWTH = 1.1  # hyper-parameters are learned anew when a task has grown by this factor
 FINALISTS = 3  # hypotheses whose hyper-parameters are learned; the others are only scored
 NEGLIGIBLE = np.log(0.01)  # hypotheses of a smaller weight are left out of the mixture
@@ -95,10 +99,13 @@ class Lifelong:
         """The last task's best configuration, then the past winner that the families think best elsewhere.
 
         Where all winners are in one place there is no second one, and the next trial is random: what is elsewhere
-        tells whether the past can be believed.
+        tells whether the past can be believed. Later, an algorithm that the task has overlooked.
         """
-        if memory is None or len(task) >= OPENINGS:
+        if memory is None:
             return None
+        past = families.recall(task.space, memory)
+        if len(task) >= OPENINGS:
+            return _overlooked(task, past)
         winners = [record.best[0][0] for record in memory.records]
         if not len(task):
             return winners[-1]
@@ -107,7 +114,7 @@ class Lifelong:
         far = np.flatnonzero(np.linalg.norm(X[:, None] - task.X, axis=-1).min(axis=1) > apart)
         if not len(far):
             return None
-        promise = families.expected(families.recall(task.space, memory), X[far])
+        promise = families.expected(past, X[far])
         return winners[int(far[promise.argmin()])]
 
     def fit(self, task: Task, memory: Memory | None, seed: Seed, previous: Posterior | None) -> LifelongPosterior:
@@ -142,6 +149,23 @@ class Lifelong:
         return (warped,) if _habit(past) > 0 else (plain,)
 
 
+def _overlooked(task: Task, past: Past) -> Mapping[str, Any] | None:
+    """What the past thinks best of the algorithms not tried yet, if the task has tried few for its trials.
+
+    Trials of one algorithm cannot contradict a past that thought another poor: it would never be tried again.
+    """
+    tried = task.X.any(axis=0)
+    overlooked = task.space.branching & ~tried
+    if PACE * (task.space.branching & tried).sum() > len(task) or not overlooked.any():
+        return None
+    U = task.space.sample(np.random.default_rng(0), LOOKS)
+    X = task.space.encode(U)
+    there = X[:, overlooked].any(axis=1)
+    if not there.any():  # of equal choices (1 and True), only the first can be drawn
+        return None
+    return task.space.from_unit(U[there][families.expected(past, X[there]).argmin()])
+
+
 # Hyper-parameters
 
 
@@ -170,6 +194,7 @@ class Problem:
         task = most_telling(task)
         self.m, self.X, self.z = m, task.X, out.to_z(task.y)
         self.axis = task.space.column_axis
+        self.offsets = offset_cov(branch_of(task.space), task.X, task.X)
         self.prior = _prior(task, past)
         self.log_weight = log_weight(past, m)
         if m is not None:
@@ -193,7 +218,7 @@ class Problem:
         rho2 = 0.0 if self.m is None else float(expit(theta[P]))
         noise, s = np.exp(theta[P + 1 :])
         K, tape = matern.kernel_tape(self.X, np.exp(theta[:P])[self.axis], 1.0)
-        A = (1 - rho2) * K + KAPPA
+        A = (1 - rho2) * K + self.offsets
         e = self.z / s
         if self.m is not None:
             A += rho2 * self.C
