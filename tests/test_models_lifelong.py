@@ -605,11 +605,9 @@ def alternating(seed):
 def test_of_two_families_in_turn_the_third_of_one_reopens_its_own(seed):
     sharing = alternating(seed)[1].sharing
     homes = 1 + sharing[:, 1:].argmax(axis=1)
-    assert homes[4] in homes[[0, 2]]  # the second A may have founded another family of A's, and so may the second B
-    assert homes[3] not in homes[[0, 2, 4]]
-    assert sharing[4, homes[1]] < 0.05
-    # A third of seed 2's second B is still given to A after fifteen trials; every third A knows its own.
-    assert sharing[[1, 3]][:, homes[[0, 2, 4]]].max() < 0.5
+    assert homes[0] == homes[2] == homes[4] != homes[1] == homes[3]
+    assert sharing[[0, 2, 4], homes[1]].max() < 0.05
+    assert sharing[[1, 3], homes[0]].max() < 0.05
 
 
 def test_of_two_families_in_turn_the_third_of_one_is_as_good_as_in_a_stream_of_its_own():
@@ -629,7 +627,7 @@ def weights_of_alone(seed):
 def test_on_a_stranger_sharing_with_nobody_prevails_and_on_a_relative_it_does_not():
     # The median: one stranger in six does look like a Branin function where it was tried.
     stranger, relative = np.median([weights_of_alone(seed) for seed in range(5)], axis=0)
-    assert stranger > 0.7  # where before the first trial it was one in four
+    assert stranger > 0.8  # where before the first trial it was one in four
     assert relative < 0.2
 
 
