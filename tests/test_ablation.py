@@ -7,7 +7,8 @@ from lbo.experiments import ablation
 from lbo.models import lifelong
 from lbo.models.lifelong import Lifelong
 from lbo.seeds import Seed
-from test_models_lifelong import branin_task, memory_of_two
+from model_contract import branin_task, remember
+from test_models_lifelong import X_OF_A, conditional_task, memory_of_two, mixed_task
 
 SEED = Seed(0)
 
@@ -30,6 +31,16 @@ def test_the_default_has_all_parts():
 
 def test_without_openings_nothing_is_tried_first():
     assert ablation.VARIANTS["without openings"].opening(branin_task(0, seed=2), memory_of_two()) is None
+
+
+def test_without_looks_or_offsets_algorithms_are_choices_like_any_other():
+    stuck, memory = conditional_task("aaaaa"), remember(Lifelong(), mixed_task(20, 0, X_OF_A))
+    looks, offsets, openings = (ablation.VARIANTS[f"without {part}"] for part in ("looks", "offsets", "openings"))
+    assert looks.opening(stuck, memory) is None
+    assert offsets.opening(stuck, memory) == openings.opening(stuck, memory) == Lifelong().opening(stuck, memory)
+    assert not any(c.branch.any() for c in offsets.fit(stuck, memory, SEED, None).components)
+    assert all(c.branch.any() for c in looks.fit(stuck, memory, SEED, None).components)
+    assert looks.opening(conditional_task(""), memory) == Lifelong().opening(conditional_task(""), memory) is not None
 
 
 def test_without_functions_or_families_fewer_are_leaned_on():

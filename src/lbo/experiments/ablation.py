@@ -16,18 +16,40 @@ from scipy.special import logsumexp
 
 from lbo.experiments.methods import METHODS, Method
 from lbo.memory import Memory
-from lbo.models.base import Posterior, Task
+from lbo.models.base import Lesson, Posterior, Task
 from lbo.models.families import Past
-from lbo.models.lifelong import Lifelong, LifelongPosterior
+from lbo.models.lifelong import OPENINGS, Lifelong, LifelongPosterior
 from lbo.models.output import Output, plain
 from lbo.seeds import Seed
+from lbo.space import Space
 
 
 class WithoutOpenings(Lifelong):
     """The posterior chooses from the third trial on; the first two are random."""
 
     def opening(self, task: Task, memory: Memory | None) -> Mapping[str, Any] | None:
-        return None
+        return super().opening(task, memory) if len(task) >= OPENINGS else None
+
+
+class WithoutLooks(Lifelong):
+    """An algorithm that a task has overlooked stays so."""
+
+    def opening(self, task: Task, memory: Memory | None) -> Mapping[str, Any] | None:
+        return super().opening(task, memory) if len(task) < OPENINGS else None
+
+
+class WithoutOffsets(Lifelong):
+    """Algorithms have no offsets of their own: what a task says of one it says of all."""
+
+    def fit(self, task: Task, memory: Memory | None, seed: Seed, previous: Posterior | None) -> LifelongPosterior:
+        return super().fit(_unconditional(task), memory, seed, previous)
+
+    def consolidate(self, task: Task, memory: Memory | None, seed: Seed) -> Lesson:
+        return super().consolidate(_unconditional(task), memory, seed)
+
+
+def _unconditional(task: Task) -> Task:
+    return replace(task, space=Space(task.space.axes))
 
 
 class WithoutFunctions(Lifelong):
@@ -107,6 +129,8 @@ def _only(posterior: LifelongPosterior, kept: Sequence[int]) -> LifelongPosterio
 
 VARIANTS = {
     "without openings": WithoutOpenings(),
+    "without looks": WithoutLooks(),
+    "without offsets": WithoutOffsets(),
     "without functions": WithoutFunctions(),
     "without families": WithoutFamilies(),
     "without alone": WithoutAlone(),
