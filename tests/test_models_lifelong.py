@@ -618,20 +618,20 @@ def test_of_two_families_in_turn_the_third_of_one_is_as_good_as_in_a_stream_of_i
     assert mixed < pure + 0.25 * afresh
 
 
-def weights_of_alone(seed):
-    """Of sharing with nobody after twelve trials of a stranger, and of a relative of the two tasks remembered."""
+def after_a_past_of_relatives(seed):
+    """Posteriors after twelve trials of a stranger, and of a relative of the two tasks remembered."""
     rng = np.random.default_rng(20 + seed)
     _, memory = stream(sequence(0.05, rng, 2), 12, seed)
     functions = synthetic.draw(rng), sequence(0.05, rng, 1)[0]
-    tasks = (play(f, memory, 12, seed)[0] for f in functions)
-    return [_weight_of_alone(MODEL.fit(task, memory, SEED, None)) for task in tasks]
+    tasks = [play(f, memory, 12, seed)[0] for f in functions]
+    return [MODEL.fit(task, memory, SEED, None) for task in tasks]
 
 
-def test_on_a_stranger_sharing_with_nobody_prevails_and_on_a_relative_it_does_not():
-    # The median: one stranger in six does look like a Branin function where it was tried.
-    stranger, relative = np.median([weights_of_alone(seed) for seed in range(5)], axis=0)
-    assert stranger > 0.8  # where before the first trial it was one in four
-    assert relative < 0.2
+def test_a_stranger_rests_on_itself_and_a_relative_leans_on_memory():
+    strangers, relatives = zip(*(after_a_past_of_relatives(seed) for seed in range(5)), strict=True)
+    # Leaning a little is next to leaning on nothing, so what counts is how far predictions rest on memory.
+    assert min(posterior.sharing(posterior.X[0])["alone"] for posterior in strangers) > 0.9
+    assert np.median([_weight_of_alone(posterior) for posterior in relatives]) < 0.2
 
 
 def _weight_of_alone(posterior):
@@ -710,14 +710,19 @@ def algorithms_tried(seed):
     return "".join(trial.params["algorithm"] for trial in study.trials)
 
 
+def searches_that_find_it():
+    """Of eight."""
+    return sum("22" in algorithms_tried(seed) for seed in range(8))
+
+
 def test_an_algorithm_that_the_past_thought_poor_is_found():
-    assert all("22" in algorithms_tried(seed) for seed in (4, 7))
+    assert searches_that_find_it() >= 7
 
 
-def test_without_offsets_and_looks_it_is_not(monkeypatch):
+def test_without_offsets_and_looks_half_of_the_searches_miss_it(monkeypatch):
     monkeypatch.setattr(lifelong, "PACE", 10**6)
     monkeypatch.setattr(component, "BETA", 0.0)
-    assert not any("22" in algorithms_tried(seed) for seed in (4, 7))  # two of eight seeds
+    assert searches_that_find_it() <= 4
 
 
 def conditional_task(kinds):

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from lbo.models.output import Output, plain, warped
+from lbo.models.output import CROWD, Output, plain, sparsity, warped, weighted_median
 
 BOTH = pytest.mark.parametrize("fitted", [plain, warped], ids=["plain", "warped"])
 SIZES = st.sampled_from([1e300, 1e150, 1e6, 1.0, 1e-6, 1e-150, 1e-300])
@@ -71,6 +71,33 @@ def test_warping_draws_in_the_bad_half_only():
     out = warped(y, 1.0)
     np.testing.assert_allclose(out.to_z(y), [-1, -0.5, 0, np.log1p(499), np.log1p(499_999)])
     np.testing.assert_allclose(out.to_user(out.to_z(y)), y, atol=1e-9)
+
+
+@any_values
+@given(counted=st.lists(st.tuples(st.integers(-5, 5), st.integers(1, 4)), min_size=1, max_size=12))
+def test_a_weighted_median_is_that_of_values_repeated(counted):
+    values, times = (np.array(column, dtype=float) for column in zip(*counted, strict=True))
+    assert weighted_median(values, times) == np.median(np.repeat(values, times.astype(int)))
+
+
+def test_sparsity_is_the_inverse_of_how_many_trials_are_near_and_an_even_choice_of_them_tells_it():
+    rng = np.random.default_rng(3)
+    X = np.vstack([rng.random((100, 2)), 0.5 + 0.01 * rng.standard_normal((100, 2))])
+    near = [[np.exp(-((x - other) ** 2).sum() / (2 * 2 * CROWD**2)) for other in X] for x in X]
+    np.testing.assert_allclose(sparsity(X), 1 / np.sum(near, axis=1), rtol=1e-9)
+    often = 1 / sparsity(np.repeat(X, 20, axis=0))  # of 4,000 trials, 400 are compared with; unbiased, not exact
+    np.testing.assert_allclose(often.reshape(-1, 20).mean(axis=1), 20 / sparsity(X), rtol=1e-9)
+    assert not len(sparsity(np.empty((0, 2))))
+
+
+def test_the_warp_stays_at_the_median_over_the_space_when_trials_crowd_about_the_minimum():
+    rng = np.random.default_rng(2)
+    everywhere, crowd = rng.random((30, 3)), 0.5 + 0.01 * rng.standard_normal((70, 3))
+    X = np.vstack([everywhere, crowd])
+    y = ((X - 0.5) ** 2).sum(axis=1)
+    low, high = np.quantile(y[:30], [0.25, 0.75])  # trials at the edge have fewer neighbours and count a little more
+    assert low < warped(y, 1.0, sparsity(X)).centre < high
+    assert warped(y, 1.0).centre < y[:30].min()
 
 
 @BOTH

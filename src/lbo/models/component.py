@@ -116,6 +116,18 @@ def _predict(c: Component, X: Array, of_function: tuple[Array, Array, Array] | N
     return c.s * (np.sqrt(c.rho2) * mu + mean), c.s**2 * var
 
 
+def leaning(components: Sequence[Component], log_w: Array) -> dict[int, float]:
+    """How far a mixture rests on each function.
+
+    A hypothesis counts by its weight, and of that the function by its share rho^2 of the variance.
+    """
+    rests: dict[int, float] = {}
+    for c, w in zip(components, np.exp(log_w), strict=True):
+        if c.m is not None:
+            rests[c.m] = rests.get(c.m, 0.0) + float(w * c.rho2)
+    return rests
+
+
 def most_telling(task: Task) -> Task:
     """At most LARGEST_FIT trials: the best half, and an even choice of the others."""
     if len(task) <= LARGEST_FIT:

@@ -22,7 +22,17 @@ import numpy as np
 from lbo.maths import Array, gaussian, linalg
 from lbo.models import latent
 from lbo.models.base import Lesson, Task
-from lbo.models.component import KAPPA, Component, Hypothesis, condition, most_telling, predict, prior_cov, prior_mean
+from lbo.models.component import (
+    KAPPA,
+    Component,
+    Hypothesis,
+    condition,
+    leaning,
+    most_telling,
+    predict,
+    prior_cov,
+    prior_mean,
+)
 from lbo.models.latent import Latent, Prepared
 from lbo.seeds import Seed
 from lbo.space import Space, frame_map
@@ -136,10 +146,9 @@ def remember(
     members = members + (np.arange(len(members)) == place)
     gates = np.zeros(places)
     gates[place] = 1.0
-    weights = np.exp(posterior.log_w)
-    for component, weight in zip(posterior.components, weights, strict=True):
-        if component.m is not None and component.m != replaced:
-            gates[component.m] = max(gates[component.m], weight)
+    for m, share in leaning(posterior.components, posterior.log_w).items():
+        if m not in (place, replaced):
+            gates[m] = share
     leader = posterior.finalists[0]
     if leader.m is not None and leader.m != replaced:
         counts = counts + (np.arange(len(counts)) == leader.m)

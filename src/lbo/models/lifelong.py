@@ -39,6 +39,7 @@ from lbo.models.component import (
     branch_of,
     condition,
     given,
+    leaning,
     most_telling,
     offset_cov,
     predict_each,
@@ -143,7 +144,8 @@ class Lifelong:
 
     def _outputs(self, task: Task, past: Past) -> Sequence[Output]:
         """The transforms to choose from: before five trials values cannot tell, but past tasks can."""
-        plain, warped = output.plain(task.y, past.width), output.warped(task.y, past.width)
+        plain = output.plain(task.y, past.width)
+        warped = output.warped(task.y, past.width, output.sparsity(task.X))
         if np.isfinite(task.y).sum() >= 5:
             return plain, warped
         return (warped,) if _habit(past) > 0 else (plain,)
@@ -210,7 +212,7 @@ class Problem:
 
     def solve(self, start: Array) -> Hypothesis:
         bounds = [ELL] * (len(start) - 3) + [LOGIT_RHO2, NOISE, SCALE]
-        found = minimize(self, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 40})
+        found = minimize(self, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 40, "ftol": 1e-6})
         return Hypothesis(self.m, found.x, self.log_weight - float(found.fun))
 
     def __call__(self, theta: Array) -> tuple[float, Array]:
@@ -325,15 +327,9 @@ class LifelongPosterior:
         return float(sum(np.exp(w) for c, w in zip(self.components, self.log_w, strict=True) if c.m is None))
 
     def sharing(self, x: Array) -> dict[str, float]:
-        """How far the prediction at x (D,) rests on each remembered function, and on the task alone.
-
-        A hypothesis counts by its weight, and of that the function by its share rho^2 of the variance.
-        """
+        """How far the prediction at x (D,) rests on each remembered function (see `leaning`), and on the task alone."""
         weights = np.exp(self.log_w)
-        leaned: dict[str, float] = {}
-        for c, w in zip(self.components, weights, strict=True):
-            if c.m is not None:
-                leaned[f"function {c.m}"] = leaned.get(f"function {c.m}", 0.0) + float(w * c.rho2)
+        leaned = {f"function {m}": share for m, share in leaning(self.components, self.log_w).items()}
         from_memory = [
             float(np.sqrt(c.rho2) * c.s * latent.mean(c.g, x[None])[0]) if c.g else 0.0 for c in self.components
         ]
