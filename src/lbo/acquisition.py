@@ -17,10 +17,11 @@ from scipy.special import erfcx, log_ndtr
 
 from lbo.space import Array, Space
 
-POOL = 1024  # uniform points tried first
+POOL = 512  # uniform points tried first
 CHAINS = 8  # of which this many are climbed from
 MOVES = 24  # neighbours tried per chain and round
 SCALES = np.geomspace(0.2, 5e-4, 12)  # length of the moves, round by round
+HALVED = 4  # rounds, after which the lower half of the chains is given up
 GRID = 4096  # a finite space of at most this many configurations is searched completely
 CHUNK = 256  # configurations looked at together
 ENUMERABLE = 2**17  # one of at most this many is listed when chance finds nothing that is not taken
@@ -111,16 +112,19 @@ def _search(surrogate: Surrogate, space: Space, starts: Array, rng: np.random.Ge
     visited, scores = [U], [score]
     chosen = _spread(space, U, score)
     chains, heights = U[chosen], score[chosen]
-    each = np.arange(len(chains))
-    for scale in SCALES:
-        moved = _neighbours(space, chains, float(scale), MOVES, rng)
+    for i, scale in enumerate(SCALES):
+        if i and i % HALVED == 0:
+            higher = np.argsort(-heights, kind="stable")[: (len(chains) + 1) // 2]
+            chains, heights = chains[higher], heights[higher]
+        each, moves = np.arange(len(chains)), round(MOVES * np.sqrt(CHAINS / len(chains)))
+        moved = _neighbours(space, chains, float(scale), moves, rng)
         moved_score = _score(surrogate, space, moved)
         visited.append(moved)
         scores.append(moved_score)
-        by_chain = moved_score.reshape(MOVES, len(chains))
+        by_chain = moved_score.reshape(moves, len(chains))
         highest = by_chain.argmax(axis=0)
         rises = by_chain[highest, each] > heights
-        chains = np.where(rises[:, None], moved.reshape(MOVES, *chains.shape)[highest, each], chains)
+        chains = np.where(rises[:, None], moved.reshape(moves, *chains.shape)[highest, each], chains)
         heights = np.maximum(heights, by_chain[highest, each])
     return np.vstack(visited), np.concatenate(scores)
 
