@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -467,6 +468,23 @@ def test_tables_reach_the_docs_between_their_marks_only(tmp_path):
     assert results.filled(filled, tmp_path / "results") == filled
 
 
+def test_kept_trials_come_back_as_they_were_and_spare_what_is_there(tmp_path):
+    runs, kept, tables = tmp_path / "runs", tmp_path / "results", tmp_path / "cohort-tables"
+    written = {runs / "branin" / "units" / "s" / "SGP" / "0-ab.csv": "0,0,1.5\n", tables / "flchain.csv": "0.25\n"}
+    for path, text in written.items():
+        path.parent.mkdir(parents=True)
+        path.write_text(text)
+    archives = results.pack_all(runs, kept, tables)
+    packed = [archive.read_bytes() for archive in archives]
+    os.utime(tables / "flchain.csv", (0, 0))
+    assert [archive.read_bytes() for archive in results.pack_all(runs, kept, tables)] == packed
+
+    shutil.rmtree(runs)
+    (tables / "flchain.csv").write_text("newer")
+    results.restore(kept, runs, tables)
+    assert {path: path.read_text() for path in written} == written | {tables / "flchain.csv": "newer"}
+
+
 def test_pictures_of_a_page_are_the_newest_figures(tmp_path):
     figures, images, page = tmp_path / "results" / "runtime" / "figures", tmp_path / "images", tmp_path / "page.md"
     figures.mkdir(parents=True)
@@ -480,6 +498,16 @@ def test_pictures_of_a_page_are_the_newest_figures(tmp_path):
 
 
 # --- scoreboard ---
+
+
+def test_a_method_is_left_out_everywhere_or_of_one_group(tmp_path):
+    def left(group):
+        plan = scoreboard.GROUPS[group].plan(1, tmp_path, 0, False, scoreboard._left_out(group, ["Paper", "oboe/DNGO"]))
+        return {method.name for method in plan.methods}
+
+    assert "DNGO" in left("branin")
+    assert {"Paper", "DNGO"}.isdisjoint(left("oboe"))
+    assert "Paper" not in left("branin")
 
 
 def board(default, rival, name="branin-0.01"):
