@@ -171,7 +171,7 @@ def remembered() -> str:
     g = latent.prepare(
         latent.Latent(arrays["Z"][0, :J], arrays["u"][0, :J], arrays["R"][0, :J, :J], arrays["ell"][0], arrays["v"][0])
     )
-    mean, var = latent.mean_var(g, GRID[:, None])
+    mean, var = latent.mean(g, GRID[:, None]), np.diag(latent.cov(g, GRID[:, None], GRID[:, None]))
     spread = 2 * np.sqrt(var)
     both = np.concatenate([mean - spread, mean + spread])
     left = Plot(40, 40, 320, 190, GRID, np.array([-2.0, 2.0]), "A task: its trials")

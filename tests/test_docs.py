@@ -1,7 +1,9 @@
 """Numbers that are typed in the docs are those of the code."""
 
+import importlib.util
 import re
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -82,3 +84,14 @@ def test_the_docs_state_what_the_code_does(page, sentence):
 
 def test_a_report_shows_as_many_tasks_as_its_pictures():
     assert report.LAST == plot.LAST == plot.DERIVED
+
+
+def test_pictures_of_the_docs_can_be_drawn(monkeypatch, tmp_path):
+    spec = importlib.util.spec_from_file_location("pictures", DOCS / "pictures.py")
+    pictures = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(pictures)
+    monkeypatch.setattr(pictures, "IMAGES", tmp_path)
+    pictures.main()
+    drawn = {path.name for path in tmp_path.iterdir()}
+    assert drawn == {path.name for path in (DOCS / "images").glob("*.svg")}
+    assert all(ElementTree.parse(tmp_path / name).getroot().tag.endswith("svg") for name in drawn)

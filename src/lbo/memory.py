@@ -118,8 +118,8 @@ class Memory:
 
     def __str__(self) -> str:
         head = (
-            f"memory of {_count(len(self.records), 'task')}, model {self.model['name']}, "
-            f"{_count(self.networks, 'network')} in use, {self.nbytes / 1024:.1f} KiB"
+            f"memory of {counted(len(self.records), 'task')}, model {self.model['name']}, "
+            f"{counted(self.networks, 'network')} in use, {self.nbytes / 1024:.1f} KiB"
         )
         shown = self.records[-SHOWN:]
         left_out = [f"  ... {len(self.records) - SHOWN} earlier ones ..."] if len(self.records) > SHOWN else []
@@ -138,7 +138,8 @@ def _short(name: str) -> str:
     return name if len(name) <= 40 else name[:39] + "…"
 
 
-def _count(n: int, noun: str) -> str:
+def counted(n: int, noun: str) -> str:
+    """A number with its noun."""
     return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
 
 

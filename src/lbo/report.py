@@ -18,7 +18,7 @@ from lbo import plot
 from lbo.advice import Advice, Gain, Known, advise
 from lbo.errors import CannotWrite, MissingExtra
 from lbo.history import PastTask, has_value, memories, past_tasks, stored_before
-from lbo.memory import Memory
+from lbo.memory import Memory, counted
 from lbo.models import from_settings
 from lbo.models.lifelong import Lifelong
 from lbo.stream import Stream
@@ -204,7 +204,11 @@ def _cards(content: Content) -> str:
         ("tasks", f"{len(content.names):,}", f"newest: {newest.name}" if newest else ""),
         ("trials", f"{_trials(content):,}", "over all tasks"),
         ("best value", _number(newest.best_value if newest else None), f"of the newest task ({stream.direction})"),
-        ("memory", f"{memory.nbytes / 1024:,.0f} KiB", f"{memory.networks} networks, model {memory.model['name']}"),
+        (
+            "memory",
+            f"{memory.nbytes / 1024:,.0f} KiB",
+            f"{counted(memory.networks, 'network')}, model {memory.model['name']}",
+        ),
         ("advice", advice.recommendation if advice else "-", f"for {advice.task}" if advice else ""),
     ]
     return "\n".join(
