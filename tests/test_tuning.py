@@ -8,7 +8,7 @@ import struct
 import subprocess
 import sys
 import time
-from contextlib import closing, suppress
+from contextlib import closing
 
 import numpy as np
 import optuna
@@ -298,14 +298,3 @@ def done():
     except sqlite3.OperationalError:  # no file yet, or no tables
         return 0
     return count
-
-
-def test_an_interrupt_that_a_library_swallowed_is_heeded_after_the_trial():
-    before = signal.getsignal(signal.SIGINT)
-    with tuning._interrupts() as heed:
-        heed()
-        with suppress(KeyboardInterrupt):
-            signal.raise_signal(signal.SIGINT)
-        with pytest.raises(KeyboardInterrupt):
-            heed()
-    assert signal.getsignal(signal.SIGINT) is before

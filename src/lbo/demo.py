@@ -15,6 +15,7 @@ from rich.progress import track
 from rich.table import Table
 
 from lbo.experiments import DataError, cohorts
+from lbo.interrupts import interrupts
 from lbo.stream import Stream
 from lbo.tuning import CLOSE, trials_to
 
@@ -110,7 +111,8 @@ def _line(window: cohorts.Window, storage: str, trials: int, seed: int) -> Line:
 def _tune(stream: Stream, window: cohorts.Window, trials: int, seed: int) -> Way:
     start = time.perf_counter()
     study = stream.study(window.name, direction="maximize", seed=seed)
-    study.optimize(cohorts.objective(window), n_trials=trials)
+    with interrupts() as heed:
+        study.optimize(cohorts.objective(window), n_trials=trials, callbacks=[lambda *_: heed()])
     return Way(study, time.perf_counter() - start)
 
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import csv
 import json
-import signal
-import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -26,6 +24,7 @@ from rich.table import Table
 
 from lbo import spaces
 from lbo.errors import MissingExtra
+from lbo.interrupts import interrupts
 from lbo.stream import Stream
 from lbo.windows import FOLDS, TableError, Window
 
@@ -75,7 +74,7 @@ def tune(windows: Sequence[Window], settings: Settings, console: Console) -> tup
     outcomes: list[Outcome] = []
     before: Study | None = None
     model: Any = None
-    with _interrupts() as heed, _progress(settings.trials * len(windows), console) as draw:
+    with interrupts() as heed, _progress(settings.trials * len(windows), console) as draw:
 
         def show(name: str, study: Study) -> None:
             draw(name, study)
@@ -90,29 +89,6 @@ def tune(windows: Sequence[Window], settings: Settings, console: Console) -> tup
             outcomes.append(outcome(window, study, before))
             before = study
     return outcomes, model
-
-
-@contextmanager
-def _interrupts() -> Iterator[Callable[[], None]]:
-    """Ctrl-C interrupts at once, and at the next look if it struck inside a C library's callback, which loses it."""
-    struck = threading.Event()
-
-    def strike(*_: object) -> None:
-        struck.set()
-        raise KeyboardInterrupt
-
-    def heed() -> None:
-        if struck.is_set():
-            raise KeyboardInterrupt
-
-    if threading.current_thread() is not threading.main_thread():  # where signals do not arrive
-        yield heed
-        return
-    before = signal.signal(signal.SIGINT, strike)
-    try:
-        yield heed
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def outcome(window: Window, study: Study, before: Study | None) -> Outcome:

@@ -1,0 +1,38 @@
+"""Ctrl-C while an objective may be inside a C library's callback, where Python prints an exception and forgets it."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def interrupts() -> Iterator[Callable[[], None]]:
+    """Ctrl-C interrupts at once; one that a callback lost is not printed, but raised when what this yields is called."""
+    struck = threading.Event()
+
+    def strike(*_: object) -> None:
+        struck.set()
+        raise KeyboardInterrupt
+
+    def heed() -> None:
+        if struck.is_set():
+            raise KeyboardInterrupt
+
+    def lost(unraisable: sys.UnraisableHookArgs) -> None:
+        if not issubclass(unraisable.exc_type, KeyboardInterrupt):
+            print_lost(unraisable)
+
+    if threading.current_thread() is not threading.main_thread():  # where signals do not arrive
+        yield heed
+        return
+    handle, print_lost = signal.signal(signal.SIGINT, strike), sys.unraisablehook
+    sys.unraisablehook = lost
+    try:
+        yield heed
+    finally:
+        sys.unraisablehook = print_lost
+        signal.signal(signal.SIGINT, handle)

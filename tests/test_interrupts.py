@@ -1,0 +1,54 @@
+"""Ctrl-C: heeded and quiet, even where a C library loses it."""
+
+import ctypes
+import signal
+import sys
+
+import pytest
+
+from lbo.interrupts import interrupts
+
+CALLBACK = ctypes.CFUNCTYPE(None)
+
+
+@CALLBACK
+def struck():
+    signal.raise_signal(signal.SIGINT)
+
+
+@CALLBACK
+def at_fault():
+    raise ValueError("a fault of the callback")
+
+
+def state():
+    return signal.getsignal(signal.SIGINT), sys.unraisablehook
+
+
+def test_an_interrupt_is_raised_at_once_and_nothing_stays_changed():
+    before = state()
+    with interrupts() as heed:
+        heed()
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    assert state() == before
+
+
+def test_an_interrupt_that_a_callback_lost_is_heeded_and_not_printed(monkeypatch):
+    printed = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda lost: printed.append(lost.exc_type))
+    with interrupts() as heed:
+        struck()
+        assert not printed
+        with pytest.raises(KeyboardInterrupt):
+            heed()
+    struck()
+    assert printed == [KeyboardInterrupt]  # the control: outside it is printed
+
+
+def test_other_faults_of_a_callback_are_still_printed(monkeypatch):
+    printed = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda lost: printed.append(lost.exc_type))
+    with interrupts():
+        at_fault()
+    assert printed == [ValueError]
