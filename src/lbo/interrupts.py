@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def interrupts() -> Iterator[Callable[[], None]]:
-    """Ctrl-C interrupts at once; one that a callback lost is not printed, but raised when what this yields is called."""
+    """Ctrl-C interrupts at once; one that a callback lost is not printed, but raised when what is yielded is called."""
     struck = threading.Event()
 
     def strike(*_: object) -> None:
