@@ -46,6 +46,25 @@ def test_an_interrupt_that_a_callback_lost_is_heeded_and_not_printed(monkeypatch
     assert printed == [KeyboardInterrupt]  # the control: outside it is printed
 
 
+def stumble():
+    try:
+        signal.raise_signal(signal.SIGINT)
+    except BaseException:
+        raise IndexError("of a library that was struck") from None
+
+
+def test_an_error_that_a_library_makes_of_an_interrupt_is_an_interrupt():
+    before = state()
+    with pytest.raises(KeyboardInterrupt), interrupts():
+        stumble()
+    assert state() == before
+
+
+def test_an_error_of_its_own_stays_one():
+    with pytest.raises(ZeroDivisionError), interrupts():
+        _ = 1 / 0
+
+
 def test_other_faults_of_a_callback_are_still_printed(monkeypatch):
     printed = []
     monkeypatch.setattr(sys, "unraisablehook", lambda lost: printed.append(lost.exc_type))

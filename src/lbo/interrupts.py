@@ -1,4 +1,4 @@
-"""Ctrl-C while an objective may be inside a C library's callback, where Python prints an exception and forgets it."""
+"""Ctrl-C inside a library that makes something else of it: a C library's callback forgets it, a driver stumbles."""
 
 from __future__ import annotations
 
@@ -11,7 +11,11 @@ from contextlib import contextmanager
 
 @contextmanager
 def interrupts() -> Iterator[Callable[[], None]]:
-    """Ctrl-C interrupts at once; one that a callback lost is not printed, but raised when what is yielded is called."""
+    """Ctrl-C interrupts at once, wherever it strikes.
+
+    One that a callback lost is not printed, but raised when what is yielded is called; and an error that a library makes
+    of one (a database driver struck while it opened a cursor, say) is an interrupt again when it arrives here.
+    """
     struck = threading.Event()
 
     def strike(*_: object) -> None:
@@ -20,7 +24,7 @@ def interrupts() -> Iterator[Callable[[], None]]:
 
     def heed() -> None:
         if struck.is_set():
-            raise KeyboardInterrupt
+            raise KeyboardInterrupt from None
 
     def lost(unraisable: sys.UnraisableHookArgs) -> None:
         if not issubclass(unraisable.exc_type, KeyboardInterrupt):
@@ -33,6 +37,9 @@ def interrupts() -> Iterator[Callable[[], None]]:
     sys.unraisablehook = lost
     try:
         yield heed
+    except Exception:
+        heed()
+        raise
     finally:
         sys.unraisablehook = print_lost
         signal.signal(signal.SIGINT, handle)
