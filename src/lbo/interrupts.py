@@ -13,8 +13,8 @@ from contextlib import contextmanager
 def interrupts() -> Iterator[Callable[[], None]]:
     """Ctrl-C interrupts at once, wherever it strikes.
 
-    One that a callback lost is not printed, but raised when what is yielded is called; and an error that a library makes
-    of one (a database driver struck while it opened a cursor, say) is an interrupt again when it arrives here.
+    One that a callback lost is not printed, but raised when what is yielded is called. An error that a library makes of
+    one (a database driver struck while it opened a cursor, say) is an interrupt again when it arrives here.
     """
     struck = threading.Event()
 
