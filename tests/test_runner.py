@@ -570,12 +570,13 @@ def test_the_scoreboard_runs_a_group_and_says_so(tmp_path, monkeypatch):
 # --- the command ---
 
 
-def test_the_command_runs_and_writes_everything(tmp_path):
+@pytest.mark.parametrize("experiment", ["branin", "textbook"])
+def test_the_command_runs_and_writes_everything(tmp_path, experiment):
     from typer.testing import CliRunner
 
     from lbo.experiments.command import reproduce
 
-    arguments = ["branin", "--quick", "--methods", "Random,SGP", "--trials", "6", "--out", str(tmp_path), "--no-png"]
+    arguments = [experiment, "--quick", "--methods", "Random,SGP", "--trials", "6", "--out", str(tmp_path), "--no-png"]
     result = CliRunner().invoke(reproduce, arguments, catch_exceptions=False)
     assert result.exit_code == 0
     assert {path.name for path in tmp_path.iterdir()} >= {"trials.csv", "seconds.csv", "tasks.csv", "summary.csv",

@@ -11,7 +11,18 @@ import typer
 from rich.console import Console
 
 from lbo.errors import LboError
-from lbo.experiments import ablation, cohorts, figures, heatmap, methods, runner, scoreboard, sequences, summary
+from lbo.experiments import (
+    ablation,
+    cohorts,
+    figures,
+    heatmap,
+    methods,
+    runner,
+    scoreboard,
+    sequences,
+    summary,
+    textbook,
+)
 from lbo.experiments.methods import Method
 from lbo.experiments.sequences import BraninSequence, CohortSource, PublicCohort, SyntheticSequence, TaskSequence
 
@@ -20,7 +31,9 @@ console = Console()
 
 QUICK_TRIALS, QUICK_SEQUENCES = 8, 2
 RUNTIME_FUNCTIONS, RUNTIME_SIGMA = 15, 0.1
-STANDARD, RUNTIME, COHORTS = (",".join(names) for names in (methods.STANDARD, methods.RUNTIME, cohorts.RECIPES))
+STANDARD, RUNTIME, GAUSSIAN, COHORTS = (
+    ",".join(names) for names in (methods.STANDARD, methods.RUNTIME, methods.GAUSSIAN, cohorts.RECIPES)
+)
 NORMALISED_AT = 50  # trials, as in the paper's main text
 
 Methods = Annotated[str, typer.Option(help="Names, separated by commas.")]
@@ -123,6 +136,19 @@ def runtime(
     settings = Settings(methods, repeats, trials, jobs, out, seed, quick, png)
     results = _run(settings.plan([BraninSequence(RUNTIME_SIGMA, RUNTIME_FUNCTIONS)]), settings)
     _draw(settings, figures.runtime(results))
+
+
+@reproduce.command(name="textbook")
+def textbooks(
+    methods: Methods = GAUSSIAN, repeats: Repeats = 5, trials: Trials = 50, jobs: Jobs = 1,
+    out: Out = Path("runs/textbook"), seed: Seed = 0, quick: Quick = False, png: Png = True,
+    distance: Annotated[float, typer.Option(min=0.0, help="Between optima, in every coordinate of the unit cube.")] =
+    textbook.NEAR,
+) -> None:  # fmt: skip
+    """Textbook functions in four to eight dimensions, and relatives of them."""
+    settings = Settings(methods, repeats, trials, jobs, out, seed, quick, png)
+    results = _run(settings.plan(sequences.textbooks(distance)), settings)
+    _draw(settings, figures.each_sequence(results))
 
 
 @reproduce.command()

@@ -102,6 +102,8 @@ METHODS = {method.name: method for method in _ALL}
 DEFAULT = "Lifelong"  # what the others are tested against
 RIVALS = ("Random", "SGP", "WinnersSGP", "Previous", "MTGP", "DNGO", "ABLR-50", "ABLR-100", "Paper")
 STANDARD = (*RIVALS, DEFAULT)
+# Where functions are smooth and of many dimensions, the networks are left out: they take longest.
+GAUSSIAN = ("Random", "SGP", "WinnersSGP", "MTGP", DEFAULT)
 RUNTIME = (*(f"Paper alpha={alpha:g}" for alpha in ALPHAS), "NN", "ABLR-50")
 
 

@@ -19,8 +19,8 @@ import typer
 from rich.console import Console
 from rich.table import Table as RichTable
 
-from lbo.experiments import DataError, branin, cohorts, methods, runner, sequences, summary, synthetic
-from lbo.experiments.methods import DEFAULT, RIVALS, STANDARD
+from lbo.experiments import DataError, branin, cohorts, methods, runner, sequences, summary, synthetic, textbook
+from lbo.experiments.methods import DEFAULT, GAUSSIAN, RIVALS, STANDARD
 from lbo.experiments.sequences import BraninSequence, PublicCohort, SyntheticSequence, TableSequence, TaskSequence
 from lbo.experiments.summary import Results
 
@@ -195,6 +195,17 @@ def _misled_checks(results: Results) -> Iterator[Check]:
     yield from at_most(results, synthetic.MISLEADING, ["SGP"], NO_WORSE, (10, 20, 50), _last)
 
 
+def _textbook_checks(results: Results) -> Iterator[Check]:
+    names = [sequence.name for sequence in sequences.textbooks(textbook.NEAR)]
+    yield from at_most(results, names, ["Random", "SGP"], 0.5, (10, 20))
+    yield from at_most(results, names, ["WinnersSGP", "MTGP"], NO_WORSE, (10, 20, 50))
+
+
+def _far_checks(results: Results) -> Iterator[Check]:
+    names = [sequence.name for sequence in sequences.textbooks(textbook.FAR)]
+    yield from at_most(results, names, ["SGP"], NO_WORSE, (10, 20, 50))
+
+
 def _first_checks(results: Results) -> Iterator[Check]:
     yield from at_most(results, results.tasks["sequence"].unique(), ALONE, NO_WORSE, (10, 20, 50), _first)
 
@@ -240,6 +251,9 @@ _ALL = (
           _misled_checks, factor=SINGLE_TASK_FACTOR),
     Group("first", lambda: [SyntheticSequence("first"), BraninSequence(0.1, 1), TableSequence("xgboost", 1)],
           (*ALONE, DEFAULT), _first_checks, factor=SINGLE_TASK_FACTOR),
+    Group("textbook", lambda: sequences.textbooks(textbook.NEAR), GAUSSIAN, _textbook_checks, factor=0.5, quick=False),
+    Group("textbook-far", lambda: sequences.textbooks(textbook.FAR), ("SGP", DEFAULT), _far_checks, factor=0.5,
+          quick=False),
     Group("survival", _cohorts("table"), STANDARD, _survival_checks("survival, table"), quick=False),
     Group("live", _cohorts("live"), STANDARD, _survival_checks("survival, live"), factor=0.2, quick=False),
     Group("xgboost", _tables("xgboost"), STANDARD, _xgboost_checks, quick=False),

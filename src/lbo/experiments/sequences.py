@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from lbo.experiments import branin, cohorts, synthetic, tables
+from lbo.experiments import branin, cohorts, synthetic, tables, textbook
 from lbo.experiments.problems import Function, Live, Problem, Rows
 from lbo.experiments.tables import Table
 from lbo.seeds import Seed
@@ -68,6 +68,21 @@ class BraninSequence(_Ready):
 def from_branin(name: str, f: branin.Branin) -> Function:
     """A Branin function as a problem."""
     return Function(name, f, f.distributions, f.minimum.value, f.std)
+
+
+@dataclass(frozen=True)
+class TextbookSequence(_Ready):
+    """Relatives of one of `textbook.FORMULAS`, new ones in every repetition."""
+
+    formula: str
+    distance: float
+
+    @property
+    def name(self) -> str:
+        return f"{self.formula}-{self.distance:g}"
+
+    def tasks(self, seed: Seed) -> list[Problem]:
+        return list(textbook.sequence(self.formula, self.distance, seed))
 
 
 @dataclass(frozen=True)
@@ -205,6 +220,11 @@ class SyntheticSequence(_Ready):
 def branins(sigmas: Sequence[float] = branin.SIGMAS) -> list[TaskSequence]:
     """The paper's five sequences."""
     return [BraninSequence(sigma) for sigma in sigmas]
+
+
+def textbooks(distance: float) -> list[TaskSequence]:
+    """One for every formula."""
+    return [TextbookSequence(name, distance) for name in textbook.FORMULAS]
 
 
 def collections(names: Sequence[str] = tuple(TABLES)) -> list[TaskSequence]:
