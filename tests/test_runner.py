@@ -526,6 +526,18 @@ def test_the_scoreboard_passes_at_half_the_regret_of_the_rival_and_fails_above(t
     assert ("FAIL" in capsys.readouterr().out) == (not passes)
 
 
+@pytest.mark.parametrize(("late", "told", "passes"), [
+    (10, "0 later", True), (12, "2 later", True), (13, "3 later", False), (99, "not reached", False),
+])  # fmt: skip
+def test_how_many_trials_later_a_rivals_regret_is_reached(late, told, passes):
+    falling = [1.0 if n < late else 0.1 for n in range(1, 21)]
+    rival = [1.0] * 9 + [0.1] * 11
+    curves = {(m, 0, t): curve for m, curve in (("Lifelong", falling), ("SGP", rival)) for t in (0, 1)}
+    results = made_results(curves, sequence="misled", std=1.0)
+    [check] = scoreboard.at_most_later(results, ["misled"], "SGP", 10, 2)
+    assert (check.measured, check.passed) == (told, passes)
+
+
 def test_one_line_that_falls_short_fails_the_scoreboard(tmp_path, capsys):
     good, bad = (scoreboard.Check("x", "y", "z", "w", passed) for passed in (True, False))
     assert scoreboard.report([good, bad], tmp_path) == 1

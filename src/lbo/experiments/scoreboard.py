@@ -23,6 +23,7 @@ from lbo.experiments import DataError, branin, cohorts, methods, runner, sequenc
 from lbo.experiments.methods import DEFAULT, GAUSSIAN, RIVALS, STANDARD
 from lbo.experiments.sequences import BraninSequence, PublicCohort, SyntheticSequence, TableSequence, TaskSequence
 from lbo.experiments.summary import Results
+from lbo.models.lifelong import OPENINGS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -121,6 +122,20 @@ def at_most(
             yield Check(name, ", ".join(present), f"regret @{n} at most {factor:g} x", measured, ratio <= factor)
 
 
+def at_most_later(
+    results: Results, names: Iterable[str], rival: str, trials: int, later: int, tasks: Tasks | None = None
+) -> Iterator[Check]:
+    """How many trials later the rival's regret after some trials is reached: what a past that misleads costs."""
+    budgets = _budgets(results, range(1, int(results.trials["trial"].max()) + 2))
+    tables = {n: means(results, n, tasks=tasks).clip(lower=RESOLUTION) for n in budgets}
+    for name in names if trials in tables and rival in tables[trials] else ():
+        goal = tables[trials].loc[name, rival]
+        reached = next((n for n in budgets if tables[n].loc[name, DEFAULT] <= NO_WORSE * goal), None)
+        measured = "not reached" if reached is None else f"{max(reached - trials, 0)} later"
+        passed = reached is not None and reached <= trials + later
+        yield Check(name, rival, f"its regret @{trials} at most {later} trials later", measured, passed)
+
+
 def tenth_of_the_time(results: Results, names: Iterable[str], rival: str) -> Iterator[Check]:
     """Seconds of the last task."""
     seconds = results.seconds[_last(results.seconds["task"])]
@@ -193,6 +208,7 @@ def _stranger_checks(results: Results) -> Iterator[Check]:
 
 def _misled_checks(results: Results) -> Iterator[Check]:
     yield from at_most(results, synthetic.MISLEADING, ["SGP"], NO_WORSE, (10, 20, 50), _last)
+    yield from at_most_later(results, synthetic.MISLEADING, "SGP", 10, OPENINGS, _last)
 
 
 def _textbook_checks(results: Results) -> Iterator[Check]:
