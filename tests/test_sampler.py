@@ -249,7 +249,6 @@ def numbers_worked_out(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_what_another_worker_is_about_to_publish_is_waited_for_and_not_worked_out(monkeypatch) -> None:
     study = bump_study()
     study.optimize(quadratic, n_trials=6)
-    monkeypatch.setattr(sampler, "_PATIENCE", 60.0)  # longer than a busy machine takes
     first, second = study.ask(), study.ask()
     numbers = numbers_worked_out(monkeypatch)
     later = threading.Timer(0.1, quadratic, [first])
@@ -265,9 +264,13 @@ def test_a_worker_that_does_not_publish_is_waited_for_a_moment_only(monkeypatch)
     study.optimize(quadratic, n_trials=6)
     study.ask()
     monkeypatch.setattr(sampler, "_PATIENCE", 0.1)
-    numbers = numbers_worked_out(monkeypatch)
+    numbers, start = numbers_worked_out(monkeypatch), time.monotonic()
     quadratic(study.ask())
+    waited = time.monotonic() - start
     assert numbers == [6, 7]
+    assert waited > 0.05
+    quadratic(study.ask())  # by now it has been silent for too long to be waited for
+    assert numbers == [6, 7, 6, 8]
 
 
 def test_a_clock_that_runs_ahead_elsewhere_keeps_nobody_waiting(monkeypatch) -> None:
