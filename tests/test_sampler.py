@@ -5,7 +5,6 @@ import math
 import pickle
 import subprocess
 import sys
-import threading
 import time
 import warnings
 from collections.abc import Callable, Mapping
@@ -228,59 +227,6 @@ def test_a_worker_works_out_what_another_has_not_published_yet() -> None:
     assert second.params != alone.params
     objective(first)
     assert second.params != first.params
-
-
-def quadratic(trial: Trial) -> float:
-    return float(trial.suggest_int("x", 0, 50) - 20) ** 2
-
-
-def numbers_worked_out(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The trials whose suggestion the sampler works out from here on."""
-    numbers, point = [], lbo.LBOSampler._point
-
-    def noted(self, study, view, memory, pending, number):
-        numbers.append(number)
-        return point(self, study, view, memory, pending, number)
-
-    monkeypatch.setattr(lbo.LBOSampler, "_point", noted)
-    return numbers
-
-
-def test_what_another_worker_is_about_to_publish_is_waited_for_and_not_worked_out(monkeypatch) -> None:
-    study = bump_study()
-    study.optimize(quadratic, n_trials=6)
-    first, second = study.ask(), study.ask()
-    numbers = numbers_worked_out(monkeypatch)
-    later = threading.Timer(0.1, quadratic, [first])
-    later.start()
-    quadratic(second)
-    later.join()
-    assert numbers == [6, 7]
-    assert first.params != second.params
-
-
-def test_a_worker_that_does_not_publish_is_waited_for_a_moment_only(monkeypatch) -> None:
-    study = bump_study()
-    study.optimize(quadratic, n_trials=6)
-    study.ask()
-    monkeypatch.setattr(sampler, "_PATIENCE", 0.1)
-    numbers, start = numbers_worked_out(monkeypatch), time.monotonic()
-    quadratic(study.ask())
-    waited = time.monotonic() - start
-    assert numbers == [6, 7]
-    assert waited > 0.05
-    quadratic(study.ask())  # by now it has been silent for too long to be waited for
-    assert numbers == [6, 7, 6, 8]
-
-
-def test_a_clock_that_runs_ahead_elsewhere_keeps_nobody_waiting(monkeypatch) -> None:
-    study = bump_study()
-    study.optimize(quadratic, n_trials=6)
-    monkeypatch.setattr(sampler, "_PATIENCE", 0.1)
-    study.add_trial(running({}, {}, timedelta(hours=-1)))
-    start = time.monotonic()
-    quadratic(study.ask())
-    assert time.monotonic() - start < 5
 
 
 def test_a_worker_gives_way_to_one_that_kept_the_point_before_it_was_published(monkeypatch) -> None:

@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,9 +32,8 @@ _SUGGESTION = "lbo:suggestion"  # system attribute: what a running trial was tol
 _MAX_SHADOWED = 8  # running trials of other workers whose suggestion is worked out when it is not stored yet
 _KEPT = "lbo:kept"  # system attribute: the worker has looked round after publishing and goes through with it
 _ATTEMPTS = 8  # at a point that no other worker has taken in the meantime
-_PATIENCE = 1.0  # seconds for a worker that has just begun to publish, or to keep or let go a point that it published
+_PATIENCE = 1.0  # seconds for a worker that published the same point to keep it or let it go
 _GLANCE = 0.005  # seconds between two looks at it
-_ASK = 0.02  # seconds between two looks for each of the workers that are to publish before
 SHARING = "lbo:sharing"  # user attribute of a trial: what its suggestion leaned on
 YOUNG = 5  # trials; a task that may resemble nothing remembered explores until then
 STRANGE = 0.3  # how likely that must be
@@ -139,8 +138,6 @@ class LBOSampler(BaseSampler):
     ) -> dict[str, Any]:
         """The joint suggestion for a trial; without a search space, the one worked out before if there is."""
         key = (study._study_id, trial.number)
-        if key not in self._joint:
-            _let_publish(study, trial)  # without the lock, which a thread among them may need
         with self._lock:
             if search_space is None and key in self._joint:
                 return self._joint[key]
@@ -298,28 +295,6 @@ def _publish(study: Study, trial: FrozenTrial, space: Space, suggestion: Params)
     # Optuna's internal form is a number for every value, also for a choice that JSON cannot hold.
     told = {axis.name: float(axis.latest.to_internal_repr(suggestion[axis.name])) for axis in space.axes}
     study._storage.set_trial_system_attr(trial._trial_id, _SUGGESTION, told)
-
-
-def _let_publish(study: Study, trial: FrozenTrial) -> None:
-    """Wait for earlier trials that began just now: what their workers come to need not be worked out here as well.
-
-    Without it, each of the workers that start together does the work of all of them.
-    """
-    deadline = time.monotonic() + _PATIENCE  # whatever the clocks of other machines say
-    while time.monotonic() < deadline:
-        now = datetime.now()
-        running = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
-        asking = sum(t.number < trial.number and _is_asking(t, now) for t in running)
-        if not asking:
-            return
-        time.sleep(asking * _ASK)
-
-
-def _is_asking(trial: FrozenTrial, now: datetime) -> bool:
-    """Whether a running trial's worker may be about to publish; one that died or is slow to ask is not waited for."""
-    if trial.params or {_SUGGESTION, "fixed_params"} & trial.system_attrs.keys():
-        return False
-    return trial.datetime_start is not None and now - trial.datetime_start < timedelta(seconds=_PATIENCE)
 
 
 def _is_ceded(study: Study, trial: FrozenTrial, view: _View, point: Array) -> bool:
