@@ -126,13 +126,18 @@ def at_most_later(
     results: Results, names: Iterable[str], rival: str, trials: int, later: int, tasks: Tasks | None = None
 ) -> Iterator[Check]:
     """How many trials later the rival's regret after some trials is reached: what a past that misleads costs."""
-    budgets = _budgets(results, range(1, int(results.trials["trial"].max()) + 2))
-    tables = {n: means(results, n, tasks=tasks).clip(lower=RESOLUTION) for n in budgets}
-    for name in names if trials in tables and rival in tables[trials] else ():
-        goal = tables[trials].loc[name, rival]
-        reached = next((n for n in budgets if tables[n].loc[name, DEFAULT] <= NO_WORSE * goal), None)
-        measured = "not reached" if reached is None else f"{max(reached - trials, 0)} later"
-        passed = reached is not None and reached <= trials + later
+    longest = int(results.trials["trial"].max()) + 1
+    if longest < trials:
+        return
+    curve = summary.curves(results, range(trials, longest + 1))
+    chosen = curve[(tasks or _later)(curve["task"])]
+    regret = chosen.pivot_table(index=["sequence", "trials"], columns="method", values="regret").clip(lower=RESOLUTION)
+    for name in names if rival in regret else ():
+        falling, goal = regret.loc[name, DEFAULT], regret.loc[(name, trials), rival]
+        reached = falling.index[falling <= NO_WORSE * goal]
+        late = int(reached[0]) - trials if len(reached) else None
+        measured = "not reached" if late is None else f"{late} later"
+        passed = late is not None and late <= later
         yield Check(name, rival, f"its regret @{trials} at most {later} trials later", measured, passed)
 
 
