@@ -5,9 +5,9 @@ Names are loaded when they are first used: `import lbo` costs next to nothing be
 
 from __future__ import annotations
 
-import importlib as _importlib
 from typing import TYPE_CHECKING
-from typing import Any as _Any
+
+from lbo.lazy import loader as _loader
 
 if TYPE_CHECKING:
     from lbo import models, spaces
@@ -17,26 +17,20 @@ if TYPE_CHECKING:
     from lbo.stream import Stream, streams
 
 __version__ = "0.1.0"
-
-_HOME = {
-    "LBOSampler": "lbo.sampler",
-    "LifelongSearchCV": "lbo.sklearn",
-    "Memory": "lbo.memory",
-    "Stream": "lbo.stream",
-    "models": "lbo",
-    "spaces": "lbo",
-    "streams": "lbo.stream",
-}
 __all__ = ["LBOSampler", "LifelongSearchCV", "Memory", "Stream", "models", "spaces", "streams"]
 
-
-def __getattr__(name: str) -> _Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'lbo' has no attribute {name!r}")
-    home = _HOME[name]
-    value = _importlib.import_module(f"lbo.{name}") if home == "lbo" else getattr(_importlib.import_module(home), name)
-    globals()[name] = value
-    return value
+__getattr__ = _loader(
+    __name__,
+    {
+        "LBOSampler": "lbo.sampler",
+        "LifelongSearchCV": "lbo.sklearn",
+        "Memory": "lbo.memory",
+        "Stream": "lbo.stream",
+        "models": "lbo.models",
+        "spaces": "lbo.spaces",
+        "streams": "lbo.stream",
+    },
+)
 
 
 def __dir__() -> list[str]:
