@@ -702,9 +702,9 @@ def three_bowls(second):
 
 
 def algorithms_tried(seed):
-    """In a task where the second algorithm is best, after three in which it was poor; one digit a trial."""
+    """In a task where the second algorithm is best, after five in which it was poor; one digit a trial."""
     stream = lbo.Stream("s", storage=InMemoryStorage())
-    for t, second in enumerate((0.3, 0.3, 0.3, -0.3)):
+    for t, second in enumerate((0.3, 0.3, 0.3, 0.3, 0.3, -0.3)):
         study = stream.study(str(t), seed=seed)
         study.optimize(three_bowls(second), n_trials=15)
     return "".join(trial.params["algorithm"] for trial in study.trials)

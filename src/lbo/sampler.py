@@ -38,7 +38,7 @@ SHARING = "lbo:sharing"  # user attribute of a trial: what its suggestion leaned
 YOUNG = 5  # trials; a task that may resemble nothing remembered explores until then
 STRANGE = 0.3  # how likely that must be
 _STARTS = 5  # of each kind
-_INITIAL_POOL = 256  # random points of which a young task tries one
+_INITIAL_POOL = 64  # random points of which a young task tries the one farthest from those tried
 
 
 @dataclass(frozen=True)
@@ -256,15 +256,23 @@ class LBOSampler(BaseSampler):
 
 
 def _initial(view: _View, taken: Array, rng: np.random.Generator) -> Array:
-    """A random point while the task is too young for its model; far from all others while those fail."""
-    if view.candidates is None:
-        pool = view.space.sample(rng, _INITIAL_POOL)
-    else:
-        pool = rng.permutation(view.candidates)
-    if len(taken) and not np.isfinite(view.task.y).any():
-        distance = _squared_distances(view.space, pool, taken).min(axis=1)
-        pool = pool[np.argsort(-distance, kind="stable")]
+    """A random point while the task is too young for its model, away from those tried: few points, well spread."""
+    pool = view.space.sample(rng, _INITIAL_POOL) if view.candidates is None else rng.permutation(view.candidates)
+    if len(taken):
+        nearest = _round_the_edges(view.space, pool[:_INITIAL_POOL], taken).min(axis=1)
+        farthest_first = np.argsort(-nearest, kind="stable")
+        pool = np.vstack([pool[farthest_first], pool[_INITIAL_POOL:]])
     return acquisition.first_free(view.space, pool, taken)
+
+
+def _round_the_edges(space: Space, U: Array, V: Array) -> Array:
+    """(len(U), len(V)) squared distances with the ends of every number joined.
+
+    Measured straight, whatever is tried, the edges of the space are farthest from it, and no good place to look.
+    """
+    apart = np.abs(space.encode(U)[:, None] - space.encode(V))
+    number = np.array([choice is None for _, choice in space.columns], dtype=bool)
+    return np.asarray((np.where(number, np.minimum(apart, 1.0 - apart), apart) ** 2).sum(axis=2))
 
 
 def _starts(view: _View, memory: Memory | None) -> Array:

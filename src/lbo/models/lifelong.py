@@ -27,10 +27,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize
 from scipy.special import expit, logsumexp
 
-from lbo.maths import Array, gaussian, linalg, matern
+from lbo.maths import Array, descent, gaussian, linalg, matern
 from lbo.models import families, latent, output
 from lbo.models.base import Lesson, Posterior, Task, checkpoint
 from lbo.models.component import (
@@ -211,9 +210,12 @@ class Problem:
         return values[best] - self.log_weight, thetas[best]
 
     def solve(self, start: Array) -> Hypothesis:
-        bounds = [ELL] * (len(start) - 3) + [LOGIT_RHO2, NOISE, SCALE]
-        found = minimize(self, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 40, "ftol": 1e-6})
-        return Hypothesis(self.m, found.x, self.log_weight - float(found.fun))
+        low, high = np.array([ELL] * (len(start) - 3) + [LOGIT_RHO2, NOISE, SCALE]).T
+        # What the data add to the prior's curvature, roughly: of log s it is 2 N where s fits them.
+        of_data = len(self.z) * np.append(np.full(len(start) - 1, 0.1), 2.0)
+        curvature = self.prior.std**-2 + of_data
+        found = descent.minimise(self, start, low, high, curvature=curvature, steps=40, ftol=1e-6)
+        return Hypothesis(self.m, found.x, self.log_weight - found.value)
 
     def __call__(self, theta: Array) -> tuple[float, Array]:
         P = len(theta) - 3
