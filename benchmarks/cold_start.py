@@ -117,7 +117,9 @@ def run(name: str, url: str) -> Run:
 
 def _python(options: Sequence[str], name: str, url: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, *options, "-c", program(STARTS[name]), url]
-    return subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ | machine.ONE_THREAD)
+    # An installed package has its bytecode; a checkout gets it in the first turn, unless it is told not to.
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"} | machine.ONE_THREAD
+    return subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
 
 
 # Imports
