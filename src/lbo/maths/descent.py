@@ -3,7 +3,7 @@
 x     (P,)    the point              low, high  (P,)  the box
 g     (P,)    gradient               B          (P, P)  approximate Hessian (Broyden, Fletcher, Goldfarb, Shanno)
 free  (P,)    coordinates that no edge of the box holds
-d     (P,)    direction
+d     (P,)    direction; steps along it bend where they meet an edge (Bertsekas' projected Newton)
 s, y  (P,)    a step and the change of the gradient along it
 
 SciPy's L-BFGS-B finds the same minima. Importing it takes as long as everything else between Optuna and the first
@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from lbo.maths import Array
+from lbo.maths.linalg import cholesky, solve
 
 Objective = Callable[[Array], tuple[float, Array]]
 ARMIJO = 1e-4  # a step must win this much of what the slope promises
@@ -61,34 +62,30 @@ def minimise(
 
 
 def _direction(B: Array, g: Array, x: Array, low: Array, high: Array) -> Array:
-    """Towards the minimum in the box of the quadratic g d + d B d / 2: whatever would leave the box stops at its edge.
-
-    That is the minimum itself unless an edge, once met, should be left again; the next step leaves it then.
-    """
+    """Towards the minimum of the quadratic g d + d B d / 2 among the coordinates that no edge holds."""
     free = ~(((x <= low) & (g > 0)) | ((x >= high) & (g < 0)))
     d = np.zeros_like(g)
-    while free.any():
-        d[free] = -np.linalg.solve(B[np.ix_(free, free)], g[free] + B[np.ix_(free, ~free)] @ d[~free])
-        inside = np.clip(x + d, low, high) - x
-        if (inside == d).all():
-            break
-        free &= inside == d
-        d = inside
-    return d if g @ d < 0 else np.clip(x - g / max(float(np.linalg.norm(g)), 1.0), low, high) - x
+    if free.any():
+        d[free] = -solve(cholesky(B[free][:, free]), g[free])
+    return d
 
 
 def _step(
     objective: Objective, x: Array, value: float, g: Array, d: Array, low: Array, high: Array
 ) -> tuple[Array, float, Array] | None:
     """The first of ever shorter steps along d that goes down as it should; None if none does."""
-    length, slope = 1.0, float(g @ d)
-    while slope < 0 and length >= SHORTEST:
-        x_new = np.clip(x + length * d, low, high)  # rounding may have left the box
+    length = 1.0
+    while length >= SHORTEST:
+        x_new = np.clip(x + length * d, low, high)
+        promised = float(g @ (x_new - x))
+        if promised >= 0:  # the edges left nothing that goes down
+            length *= 0.1
+            continue
         value_new, g_new = objective(x_new)
-        if value_new <= value + ARMIJO * length * slope:
+        if value_new <= value + ARMIJO * promised:
             return x_new, value_new, g_new
         # The parabola through what is known has its minimum at this part of the step.
-        part = -0.5 * length * slope / (value_new - value - length * slope)
+        part = -0.5 * promised / (value_new - value - promised)
         length *= min(max(part, 0.1), 0.5) if np.isfinite(part) else 0.1
     return None
 
