@@ -1,11 +1,11 @@
 """How fast an ask of the default model could be here: the arithmetic it does, over what this machine's BLAS does.
 
-n       rows of a matrix            k  right-hand sides           entries  of covariance matrices
-flops   Cholesky factor n^3 / 3, inverse from it 2 n^3 / 3, solving with the factor n^2 k, with both halves 2 n^2 k
+n       rows of a matrix            k  points predicted           entries  of covariance matrices
+flops   Cholesky factor n^3 / 3, its inverse n^3 / 3, the matrix's inverse from that n^3 / 3, a prediction n^2 k
 floor   flops at the speed of a large matrix product, and a square root and an exponential for every entry
 
-Calls are counted where they leave lbo for LAPACK, so the count is of what the model does and not of what a formula says
-it should do; products of matrices are not among them.
+Calls are counted where lbo makes them, so the count is of what the model does and not of what a formula says it should
+do. Other products of matrices are not among them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from unittest.mock import patch
 
 import numpy as np
 
-from lbo.maths import gaussian, linalg, matern
+from lbo.maths import gaussian, matern
 
 LARGE = 512  # rows of the product that shows the machine's speed
 REPEATS = 20
@@ -50,17 +50,17 @@ class Speed:
         return work.flops / self.flops_per_second + work.entries * self.seconds_per_entry
 
 
-def cholesky_flops(n: int) -> float:
-    """A = L L^T."""
-    return n**3 / 3
-
-
-def inverse_flops(n: int) -> float:
-    """A^-1 from L."""
+def whitener_flops(n: int) -> float:
+    """A = L L^T, and L^-1."""
     return 2 * n**3 / 3
 
 
-def solve_flops(n: int, k: int) -> float:
+def inverse_flops(n: int) -> float:
+    """A^-1 from L^-1."""
+    return n**3 / 3
+
+
+def predict_flops(n: int, k: int) -> float:
     """L^-1 B."""
     return float(n**2 * k)
 
@@ -70,17 +70,14 @@ def counted() -> Iterator[Work]:
     """The work that lbo does inside."""
     work = Work()
 
-    def cholesky(A: Any) -> None:
-        work.flops += cholesky_flops(len(A))
+    def whitener(A: Any) -> None:
+        work.flops += whitener_flops(len(A))
 
-    def inverse(L: Any) -> None:
-        work.flops += inverse_flops(len(L))
+    def inverse(W: Any) -> None:
+        work.flops += inverse_flops(len(W))
 
-    def solve_once(L: Any, B: Any) -> None:
-        work.flops += solve_flops(len(L), _columns(B))
-
-    def solve_twice(L: Any, B: Any) -> None:
-        work.flops += 2 * solve_flops(len(L), _columns(B))
+    def predict(posterior: Any, Ks: Any, kss_diag: Any) -> None:
+        work.flops += predict_flops(Ks.shape[1], len(Ks))
 
     def distances(S1: Any, S2: Any) -> None:
         work.entries += len(S1) * len(S2)
@@ -88,9 +85,8 @@ def counted() -> Iterator[Work]:
     def evidence(K: Any, y: Any) -> None:
         work.evidences += 1
 
-    noted = {(linalg, "dpotrf"): cholesky, (linalg, "dpotri"): inverse, (linalg, "dtrtrs"): solve_once,
-             (linalg, "dpotrs"): solve_twice, (matern, "_distances"): distances,
-             (gaussian, "log_evidence_grad"): evidence}  # fmt: skip
+    noted = {(gaussian, "whitener"): whitener, (gaussian, "inverse"): inverse, (gaussian, "predict"): predict,
+             (matern, "_distances"): distances, (gaussian, "log_evidence_grad"): evidence}  # fmt: skip
     with ExitStack() as stack:
         for (module, name), note in noted.items():
             stack.enter_context(patch.object(module, name, _noting(getattr(module, name), note)))
@@ -105,10 +101,6 @@ def _noting(function: Callable[..., Any], note: Callable[..., None]) -> Callable
         return function(*arguments, **options)
 
     return noting
-
-
-def _columns(B: Any) -> int:
-    return B.shape[1] if B.ndim == 2 else 1
 
 
 def measure_speed() -> Speed:

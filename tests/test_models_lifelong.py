@@ -103,8 +103,8 @@ def test_objective_of_the_hyper_parameters_and_its_gradient_are_the_literal_ones
     g = ()
     if m is not None:
         C = latent.cov(past.functions[m], task.X, task.X)
-        # JAX averages the triangles of what it factorises, which differ by rounding; ours reads the upper one.
-        g = latent.mean(past.functions[m], task.X), np.triu(C) + np.triu(C, 1).T
+        # JAX averages the triangles of what it factorises, which differ by rounding; ours reads the lower one.
+        g = latent.mean(past.functions[m], task.X), np.tril(C) + np.tril(C, -1).T
     offsets = literal_offsets(task.X, conditions)
     rng = np.random.default_rng(3)
     with jax.enable_x64(True):
@@ -399,7 +399,7 @@ def test_a_fifth_of_the_likeliest_doubts_that_the_function_is_as_smooth_as_its_t
     assert doubt.m == leader.m
     assert (var[-1] > var[0]).mean() > 0.9
     e = posterior.z / leader.s - component.prior_mean(leader, leader.X)
-    log_evidence = [norm(np.zeros(len(e)), c.fit.L @ c.fit.L.T).logpdf(e) for c in (leader, doubt)]
+    log_evidence = [norm(np.zeros(len(e)), np.linalg.inv(c.fit.W.T @ c.fit.W)).logpdf(e) for c in (leader, doubt)]
     odds = lifelong.DOUBT * np.exp(log_evidence[1] - log_evidence[0])
     assert lifelong.LEAST_DOUBT < odds < lifelong.DOUBT
     np.testing.assert_allclose(np.exp(log_w[-1] - log_w[0]), odds)

@@ -59,6 +59,21 @@ print(json.dumps([middle - start, time.process_time() - middle]))
     assert lbo_seconds < max(0.1, optuna_seconds / 2)
 
 
+def test_tuning_with_the_default_model_imports_no_scipy() -> None:
+    """Which would take a third of a new process's time up to its first suggestion."""
+    imported = in_a_new_process("""
+import json, sys
+import lbo, optuna
+optuna.logging.set_verbosity(optuna.logging.ERROR)
+stream = lbo.Stream("s", storage=optuna.storages.InMemoryStorage())
+for task in ("a", "b"):
+    study = stream.study(task, seed=0)
+    study.optimize(lambda trial: trial.suggest_float("x", 0, 1) ** 2, n_trials=7)
+print(json.dumps(sorted(name for name in sys.modules if name.startswith("scipy"))))
+""")
+    assert imported == []
+
+
 # What a library may be tempted to set. SciPy's parts come first: each adds a warnings filter of its own.
 SNAPSHOT = """
 import json, logging, os, random, signal, sys, threading, warnings

@@ -13,8 +13,8 @@ from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import erfcx, log_ndtr
 
+from lbo.maths import improvement
 from lbo.space import Array, Space
 
 POOL = 512  # uniform points tried first
@@ -25,9 +25,6 @@ HALVED = 4  # rounds, after which the lower half of the chains is given up
 GRID = 4096  # a finite space of at most this many configurations is searched completely
 CHUNK = 256  # configurations looked at together
 ENUMERABLE = 2**17  # one of at most this many is listed when chance finds nothing that is not taken
-
-_LOG_2PI = np.log(2 * np.pi)
-_SERIES = -1e4  # below this z, 1 - |z| sqrt(pi/2) erfcx(|z|/sqrt 2) has lost half its digits and 1/z^2 has not
 
 
 class Surrogate(Protocol):
@@ -41,20 +38,7 @@ class Surrogate(Protocol):
 def log_ei(mean: Array, var: Array, best: float) -> Array:
     """log E max(best - f, 0) for f ~ N(mean, var), accurate however far mean is above best."""
     std = np.sqrt(np.maximum(var, 1e-40))  # so that z^2 stays finite where a model is certain
-    return np.asarray(np.log(std) + _log_h((best - mean) / std))
-
-
-def _log_h(z: Array) -> Array:
-    """log(phi(z) + z Phi(z)), after Ament et al. 2023 (Unexpected Improvements to Expected Improvement)."""
-    near, far = np.maximum(z, -1.0), np.minimum(z, -1.0)
-    phi = np.exp(-0.5 * near**2 - 0.5 * _LOG_2PI)
-    log_h_near = np.log(phi + near * np.exp(log_ndtr(near)))
-    # h(z) = phi(z) (1 - |z| sqrt(pi/2) erfcx(|z|/sqrt 2)), and the bracket tends to 1/z^2.
-    middle = np.maximum(far, _SERIES)
-    bracket = 1.0 + middle * np.sqrt(np.pi / 2) * erfcx(-middle / np.sqrt(2))
-    log_bracket = np.where(far > _SERIES, np.log(bracket), -2 * np.log(-far))
-    log_h_far = log_bracket - 0.5 * far**2 - 0.5 * _LOG_2PI
-    return np.asarray(np.where(z > -1.0, log_h_near, log_h_far))
+    return np.asarray(np.log(std) + improvement.log_h((best - mean) / std))
 
 
 def log_acquisition(surrogate: Surrogate, X: Array) -> Array:

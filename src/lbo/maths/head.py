@@ -4,7 +4,7 @@ Phi   (N, P)  features, gates already applied
 y     (N,)    standardised targets
 lam   ()      prior precision of h          beta  ()  noise precision          c = beta / lam
 K_h   (P, P)  I + c Phi^T Phi               K_y  (N, N)  I + c Phi Phi^T       |K_h| = |K_y|
-L             lower Cholesky factor of whichever was formed
+W             whitener of whichever was formed, W K W^T = I
 m     (P,)    posterior mean of h           r    (N,)  residual y - Phi m
 dof   ()      effective parameters, P - tr K_h^-1 = N - tr K_y^-1
 The primal form (K_h) costs N P^2 + P^3, the dual (K_y) N^2 P + N^3: `evidence` takes the cheaper one.
@@ -18,9 +18,9 @@ from typing import NamedTuple
 import numpy as np
 
 from lbo.maths import Array
-from lbo.maths.linalg import cholesky, half_log_det, inverse, solve, solve_lower
+from lbo.maths.linalg import half_log_det, inverse, solve, whitener
 
-Fit = tuple[Array, Array, Array]  # L, m, r
+Fit = tuple[Array, Array, Array]  # W, m, r
 Grad = tuple[float, Array, float, float]  # value, dPhi, dlam, dbeta
 
 
@@ -41,11 +41,11 @@ def evidence_primal(Phi: Array, y: Array, lam: float, beta: float) -> float:
 
 def evidence_primal_grad(Phi: Array, y: Array, lam: float, beta: float) -> Grad:
     """The evidence and its derivatives by K_h."""
-    L, m, r = _fit_primal(Phi, y, lam, beta)
-    K_inv = inverse(L)
+    W, m, r = _fit_primal(Phi, y, lam, beta)
+    K_inv = inverse(W)
     dof = Phi.shape[1] - float(np.trace(K_inv))
     dPhi = beta * np.outer(r, m) - (beta / lam) * (Phi @ K_inv)
-    return _log_evidence(L, m, r, lam, beta), dPhi, *_precision_grads(m, r, dof, lam, beta)
+    return _log_evidence(W, m, r, lam, beta), dPhi, *_precision_grads(m, r, dof, lam, beta)
 
 
 def evidence_dual(Phi: Array, y: Array, lam: float, beta: float) -> float:
@@ -55,11 +55,11 @@ def evidence_dual(Phi: Array, y: Array, lam: float, beta: float) -> float:
 
 def evidence_dual_grad(Phi: Array, y: Array, lam: float, beta: float) -> Grad:
     """The evidence and its derivatives by K_y."""
-    L, m, r = _fit_dual(Phi, y, lam, beta)
-    K_inv = inverse(L)
+    W, m, r = _fit_dual(Phi, y, lam, beta)
+    K_inv = inverse(W)
     dof = Phi.shape[0] - float(np.trace(K_inv))
     dPhi = beta * np.outer(r, m) - (beta / lam) * (K_inv @ Phi)
-    return _log_evidence(L, m, r, lam, beta), dPhi, *_precision_grads(m, r, dof, lam, beta)
+    return _log_evidence(W, m, r, lam, beta), dPhi, *_precision_grads(m, r, dof, lam, beta)
 
 
 class Posterior(NamedTuple):
@@ -79,11 +79,10 @@ def posterior(Phi: Array, y: Array, lam: float, beta: float) -> Posterior:
     """h | y ~ N(m, K_h^-1 / lam)."""
     dual = _dual_is_cheaper(Phi)
     if dual:
-        L, m, _ = _fit_dual(Phi, y, lam, beta)
-        R = solve_lower(L, np.sqrt(beta / lam) * Phi)
+        W, m, _ = _fit_dual(Phi, y, lam, beta)
+        R = np.sqrt(beta / lam) * (W @ Phi)
     else:
-        L, m, _ = _fit_primal(Phi, y, lam, beta)
-        R = solve_lower(L, np.eye(len(L)))
+        R, m, _ = _fit_primal(Phi, y, lam, beta)
     return Posterior(m, R, lam, dual)
 
 
@@ -103,21 +102,21 @@ def _dual_is_cheaper(Phi: Array) -> bool:
 
 def _fit_primal(Phi: Array, y: Array, lam: float, beta: float) -> Fit:
     c = beta / lam
-    L = cholesky(np.eye(Phi.shape[1]) + c * (Phi.T @ Phi))
-    m = c * solve(L, Phi.T @ y)
-    return L, m, y - Phi @ m
+    W = whitener(np.eye(Phi.shape[1]) + c * (Phi.T @ Phi))
+    m = c * solve(W, Phi.T @ y)
+    return W, m, y - Phi @ m
 
 
 def _fit_dual(Phi: Array, y: Array, lam: float, beta: float) -> Fit:
     c = beta / lam
-    L = cholesky(np.eye(Phi.shape[0]) + c * (Phi @ Phi.T))
-    r = solve(L, y)
-    return L, c * (Phi.T @ r), r
+    W = whitener(np.eye(Phi.shape[0]) + c * (Phi @ Phi.T))
+    r = solve(W, y)
+    return W, c * (Phi.T @ r), r
 
 
-def _log_evidence(L: Array, m: Array, r: Array, lam: float, beta: float) -> float:
+def _log_evidence(W: Array, m: Array, r: Array, lam: float, beta: float) -> float:
     log_norm = 0.5 * len(r) * np.log(beta / (2.0 * np.pi))
-    return float(log_norm - 0.5 * beta * (r @ r) - 0.5 * lam * (m @ m) - half_log_det(L))
+    return float(log_norm - 0.5 * beta * (r @ r) - 0.5 * lam * (m @ m) - half_log_det(W))
 
 
 def _precision_grads(m: Array, r: Array, dof: float, lam: float, beta: float) -> tuple[float, float]:

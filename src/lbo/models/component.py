@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import expit
 
 from lbo.maths import Array, gaussian, linalg, matern
 from lbo.models import latent
@@ -49,12 +48,17 @@ class Component(NamedTuple):
     seen: latent.Seen | None = None  # X as g sees it
 
 
+def shared(theta: Array) -> float:
+    """rho^2 of a hypothesis that leans on a function."""
+    return float(1.0 / (1.0 + np.exp(-theta[-3])))
+
+
 def condition(task: Task, z: Array, g: Prepared | None, hypothesis: Hypothesis) -> Component:
     """A hypothesis, that the task leans on g, given trials."""
     P = len(hypothesis.theta) - 3
     ell = np.exp(hypothesis.theta[:P])[task.space.column_axis]
     noise, s = (float(x) for x in np.exp(hypothesis.theta[P + 1 :]))
-    rho2 = 0.0 if g is None else float(expit(hypothesis.theta[P]))
+    rho2 = 0.0 if g is None else shared(hypothesis.theta)
     nothing = gaussian.Posterior(np.empty(0), np.empty(0))
     return given(Component(g, hypothesis.m, ell, rho2, noise, s, branch_of(task.space), task.X, nothing), task.X, z)
 

@@ -107,7 +107,7 @@ def _step(x: Array, log_likelihood: Callable[[Array], float], prior: Prior, rng:
 def _values(c: Component, X: Array, rng: np.random.Generator, n: int) -> Array:
     """(n, len(X)) draws of f given theta, in units of z."""
     k = prior_cov(c, X, c.X)
-    half = linalg.solve_lower(c.fit.L, k.T)
+    half = c.fit.W @ k.T
     cov = prior_cov(c, X, X) - half.T @ half
     if not len(c.X):
         cov = cov - KAPPA  # without a trial the offset is anything, and what matters is differences

@@ -170,7 +170,7 @@ def _own_function(c: Component, z: Array, offset: float, spread: float, points: 
     pool = np.vstack([c.X, c.g.latent.Z]) if c.g else c.X
     Z = pool[latent.telling(pool, ell, np.argsort(z, kind="stable")[:8], points)]
     k = prior_cov(c, Z, c.X)
-    half = linalg.solve_lower(c.fit.L, k.T)
+    half = c.fit.W @ k.T
     ratio = c.s / spread
     u = ratio * (prior_mean(c, Z) + k @ c.fit.a) - offset / spread
     return latent.keep(Z, u, ratio**2 * (prior_cov(c, Z, Z) - half.T @ half), ell, ratio**2)
@@ -190,7 +190,7 @@ def _family_mean(c: Component, z: Array, offset: float, spread: float, points: i
     best = len(g.latent.Z) + np.argsort(z, kind="stable")[:4]
     Z = pool[latent.telling(pool, g.latent.ell, best, points)]
     k = ratio * np.sqrt(c.rho2) * latent.cov(g, Z, X)
-    half = linalg.solve_lower(fit.L, k.T)
+    half = fit.W @ k.T
     S = latent.cov(g, Z, Z) - half.T @ half
     return latent.keep(Z, latent.mean(g, Z) + k @ fit.a, S, g.latent.ell, g.latent.v)
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from lbo.maths import gaussian, matern
-from lbo.maths.linalg import cholesky, solve_lower
+from lbo.maths.linalg import whitener
 from lbo.models.base import Lesson, Posterior, Scale, Task, checkpoint, standardise
 from lbo.models.empirical import join, learn, length_scale_prior, noise_prior, variance_prior
 from lbo.models.past_trials import Index, informative
@@ -101,8 +101,11 @@ class GPPosterior:
     def believe(self, X: Array) -> GPPosterior:
         Ks = self._covariance(X)
         K = with_noise(matern.kernel(X, X, self.ell, self.v) + CONSTANT, self.noise)
-        below = solve_lower(self.seen.L, Ks.T).T
-        L = np.block([[self.seen.L, np.zeros((len(self.X), len(X)))], [below, cholesky(K - below @ below.T)]])
+        # [[L, 0], [below, L_new]] would be the Cholesky factor of all; its inverse in blocks:
+        W = self.seen.W
+        below = Ks @ W.T
+        W_new = whitener(K - below @ below.T)
+        W_all = np.block([[W, np.zeros((len(self.X), len(X)))], [-W_new @ below @ W, W_new]])
         # What was expected teaches nothing of the mean: K^-1 z of the new points is 0.
         a = np.append(self.seen.a, np.zeros(len(X)))
         # The believed values count as seen; otherwise every worker would chase the same sure improvement.
@@ -112,7 +115,7 @@ class GPPosterior:
             X=np.vstack([self.X, X]),
             link=np.append(self.link, np.full(len(X), self.v)),
             own=np.append(self.own, np.full(len(X), CONSTANT)),
-            seen=gaussian.Posterior(L, a),
+            seen=gaussian.Posterior(W_all, a),
             best=best,
         )
 

@@ -42,9 +42,9 @@ class Prepared(NamedTuple):
 def prepare(latent: Latent) -> Prepared:
     K = matern.kernel(latent.Z, latent.Z, latent.ell, latent.v)
     linalg.diagonal(K)[:] += JITTER * latent.v
-    L = linalg.cholesky(K)
-    T = linalg.solve(L, latent.R)
-    return Prepared(latent, linalg.solve(L, latent.u), linalg.inverse(L) - T @ T.T)
+    W = linalg.whitener(K)
+    T = linalg.solve(W, latent.R)
+    return Prepared(latent, linalg.solve(W, latent.u), linalg.inverse(W) - T @ T.T)
 
 
 def mean(g: Prepared, X: Array) -> Array:

@@ -27,7 +27,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit, logsumexp
 
 from lbo.maths import Array, descent, gaussian, linalg, matern
 from lbo.models import families, latent, output
@@ -43,6 +42,7 @@ from lbo.models.component import (
     offset_cov,
     predict_each,
     prior_mean,
+    shared,
 )
 from lbo.models.families import Past
 from lbo.models.output import Output
@@ -219,7 +219,7 @@ class Problem:
 
     def __call__(self, theta: Array) -> tuple[float, Array]:
         P = len(theta) - 3
-        rho2 = 0.0 if self.m is None else float(expit(theta[P]))
+        rho2 = 0.0 if self.m is None else shared(theta)
         noise, s = np.exp(theta[P + 1 :])
         K, tape = matern.kernel_tape(self.X, np.exp(theta[:P])[self.axis], 1.0)
         A = (1 - rho2) * K + self.offsets
@@ -371,7 +371,7 @@ def _doubted(
     log_ratio = gaussian.log_density(wiggly.fit, e) - gaussian.log_density(leader.fit, e)
     odds = doubt * np.exp(min(log_ratio, 0.0))
     log_w = np.append(log_w, log_w[0] + np.log(max(odds, LEAST_DOUBT)))
-    return [*components, wiggly], log_w - logsumexp(log_w)
+    return [*components, wiggly], log_w - np.logaddexp.reduce(log_w)
 
 
 def _posterior(
@@ -381,9 +381,10 @@ def _posterior(
     task = most_telling(task)
     z = out.to_z(task.y)
     score = np.array([h.score for h in finalists])
-    score -= logsumexp(score)
+    score -= np.logaddexp.reduce(score)
     kept = [h for h, log_w in zip(finalists, score, strict=True) if log_w > NEGLIGIBLE]
-    log_w = score[score > NEGLIGIBLE] - logsumexp(score[score > NEGLIGIBLE])
+    log_w = score[score > NEGLIGIBLE]
+    log_w = log_w - np.logaddexp.reduce(log_w)
     components = [condition(task, z, _function(past, h), h) for h in kept]
     if doubt and len(task) >= DOUBT_FROM:
         components, log_w = _doubted(components, log_w, task.X, z, doubt)
