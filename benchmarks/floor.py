@@ -82,11 +82,15 @@ def counted() -> Iterator[Work]:
     def distances(S1: Any, S2: Any) -> None:
         work.entries += len(S1) * len(S2)
 
+    def own_distances(S: Any) -> None:
+        work.entries += len(S) ** 2
+
     def evidence(K: Any, y: Any) -> None:
         work.evidences += 1
 
     noted = {(gaussian, "whitener"): whitener, (gaussian, "inverse"): inverse, (gaussian, "predict"): predict,
-             (matern, "_distances"): distances, (gaussian, "log_evidence_grad"): evidence}  # fmt: skip
+             (matern, "_distances"): distances, (matern, "_own_distances"): own_distances,
+             (gaussian, "log_evidence_grad"): evidence}  # fmt: skip
     with ExitStack() as stack:
         for (module, name), note in noted.items():
             stack.enter_context(patch.object(module, name, _noting(getattr(module, name), note)))

@@ -37,7 +37,7 @@ def kernel(X1: Array, X2: Array, ell: Array, v: float) -> Array:
 def kernel_tape(X: Array, ell: Array, v: float) -> tuple[Array, Tape]:
     """K of one set of points with itself, and the tape of its derivative."""
     S = X / ell
-    s = _distances(S, S)
+    s = _own_distances(S)
     e = v * np.exp(-s)
     K = _polynomial(s) * e
     return K, Tape(S, s, e, K)
@@ -60,7 +60,7 @@ def kernel_grad(tape: Tape, dK: Array) -> tuple[Array, float]:
 
 def _polynomial(s: Array) -> Array:
     """1 + s + s^2 / 3."""
-    p = s / 3.0
+    p = s * (1.0 / 3.0)
     p += 1.0
     p *= s
     p += 1.0
@@ -68,7 +68,25 @@ def _polynomial(s: Array) -> Array:
 
 
 def _distances(S1: Array, S2: Array) -> Array:
-    d2 = np.einsum("nd,nd->n", S1, S1)[:, None] + np.einsum("nd,nd->n", S2, S2)
-    d2 -= 2.0 * (S1 @ S2.T)
+    """s, by one product: s^2 = (5 a, 5 |a|^2, 5) . (-2 b, 1, |b|^2) = 5 |a - b|^2."""
+    D = S1.shape[1]
+    A, B = np.empty((len(S1), D + 2)), np.empty((len(S2), D + 2))
+    np.multiply(S1, 5.0, out=A[:, :D])
+    A[:, D], A[:, D + 1] = 5.0 * _squares(S1), 5.0
+    np.multiply(S2, -2.0, out=B[:, :D])
+    B[:, D], B[:, D + 1] = 1.0, _squares(S2)
+    d2 = A @ B.T
+    return np.asarray(np.sqrt(np.maximum(d2, 0.0, out=d2), out=d2))
+
+
+def _own_distances(S: Array) -> Array:
+    """s of one set of points, symmetric to the last digit."""
+    d2 = np.add.outer(_squares(S), _squares(S))
+    d2 -= 2.0 * (S @ S.T)
     d2 *= 5.0
     return np.asarray(np.sqrt(np.maximum(d2, 0.0, out=d2), out=d2))
+
+
+def _squares(S: Array) -> Array:
+    """|a|^2 of each row."""
+    return np.asarray(np.einsum("nd,nd->n", S, S))
