@@ -41,7 +41,7 @@ def test_solution_inverse_and_determinant_are_those_of_the_matrix(rng, N):
 
 
 def test_products_lose_nothing_that_a_model_could_see(rng):
-    # The least noise that a model admits, on points that almost tell the same: means agree to a hundredth of its deviation.
+    # The least noise that a model admits, on points that almost tell the same: means agree to a hundredth of it.
     noise = 1e-7
     x, new = np.sort(rng.random(100)), np.linspace(-0.1, 1.1, 50)
     K = np.exp(-0.5 * (x[:, None] - x) ** 2) + noise * np.eye(100)
