@@ -16,7 +16,6 @@ from typing import NamedTuple
 import numpy as np
 
 from lbo.maths import Array
-from lbo.maths.linalg import solve, whitener
 
 Objective = Callable[[Array], tuple[float, Array]]
 ARMIJO = 1e-4  # a step must win this much of what the slope promises
@@ -66,7 +65,7 @@ def _direction(B: Array, g: Array, x: Array, low: Array, high: Array) -> Array:
     free = ~(((x <= low) & (g > 0)) | ((x >= high) & (g < 0)))
     d = np.zeros_like(g)
     if free.any():
-        d[free] = -solve(whitener(B[free][:, free]), g[free])
+        d[free] = -np.linalg.solve(B[free][:, free], g[free])
     return d
 
 

@@ -2,7 +2,7 @@
 
 A     (N, N)  symmetric, positive semi-definite up to rounding
 L     (N, N)  lower Cholesky factor, A = L L^T
-W     (N, N)  L^-1, which whitens: W A W^T = I and A^-1 = W^T W
+W     (N, N)  L^-1, which whitens: W A W^T = I and A^-1 = W^T W; lower triangular up to rounding
 B     (N,) or (N, S)  right-hand sides
 Whatever is solved is a product with W: at a task's sizes BLAS multiplies three to five times faster than LAPACK solves
 triangular systems, and what that loses of the last digits is far below any noise that a model admits. NumPy is enough
@@ -51,7 +51,7 @@ def _inverse_of_lower(L: Array) -> Array:
     """L^-1: [[P, 0], [Q, R]]^-1 = [[P^-1, 0], [-R^-1 Q P^-1, R^-1]]."""
     N = len(L)
     if N <= SMALL:
-        return np.tril(np.linalg.inv(L))
+        return np.asarray(np.linalg.inv(L))
     h = N // 2
     W = np.zeros((N, N))
     W[:h, :h] = _inverse_of_lower(L[:h, :h])

@@ -51,7 +51,7 @@ def kernel_grad(tape: Tape, dK: Array) -> tuple[Array, float]:
     S, s, e, K = tape
     G = (5.0 / 3.0) * dK * (1.0 + s) * e
     margins = G.sum(axis=0) + G.sum(axis=1)
-    dlog_ell = margins @ (S * S) - 2.0 * np.einsum("nd,nd->d", S, G @ S)
+    dlog_ell = margins @ (S * S) - 2.0 * np.vecdot(S, G @ S, axis=0)
     return dlog_ell, float(np.vdot(dK, K))
 
 
@@ -81,7 +81,8 @@ def _distances(S1: Array, S2: Array) -> Array:
 
 def _own_distances(S: Array) -> Array:
     """s of one set of points, symmetric to the last digit."""
-    d2 = np.add.outer(_squares(S), _squares(S))
+    squares = _squares(S)
+    d2 = np.add.outer(squares, squares)
     d2 -= 2.0 * (S @ S.T)
     d2 *= 5.0
     return np.asarray(np.sqrt(np.maximum(d2, 0.0, out=d2), out=d2))
@@ -89,4 +90,4 @@ def _own_distances(S: Array) -> Array:
 
 def _squares(S: Array) -> Array:
     """|a|^2 of each row."""
-    return np.asarray(np.einsum("nd,nd->n", S, S))
+    return np.asarray(np.vecdot(S, S))

@@ -72,7 +72,7 @@ def mean_var_cov(g: Prepared, X: Array, seen: Seen) -> tuple[Array, Array, Array
     """Mean and variance at X, and covariance with the points seen."""
     ell, v = g.latent.ell, g.latent.v
     k = matern.kernel(X, g.latent.Z, ell, v)
-    var = v - np.einsum("nj,nj->n", k @ g.Q, k)
+    var = v - np.vecdot(k @ g.Q, k)
     return k @ g.a, np.maximum(var, 0.0), matern.kernel(X, seen.X, ell, v) - k @ seen.Qk
 
 
