@@ -51,7 +51,7 @@ def kernel_grad(tape: Tape, dK: Array) -> tuple[Array, float]:
     S, s, e, K = tape
     G = (5.0 / 3.0) * dK * (1.0 + s) * e
     margins = G.sum(axis=0) + G.sum(axis=1)
-    dlog_ell = margins @ (S * S) - 2.0 * np.vecdot(S, G @ S, axis=0)
+    dlog_ell = margins @ (S * S) - 2.0 * np.vecdot(S.T, (G @ S).T)
     return dlog_ell, float(np.vdot(dK, K))
 
 
