@@ -21,6 +21,14 @@ def at_fault():
     raise ValueError("a fault of the callback")
 
 
+@pytest.fixture(autouse=True)
+def _interruptible():
+    """Python's own handling of Ctrl-C, also where the tests were started in the background, which ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def state():
     return signal.getsignal(signal.SIGINT), sys.unraisablehook
 
