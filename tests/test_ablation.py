@@ -48,6 +48,16 @@ def test_without_functions_or_families_fewer_are_leaned_on():
     assert functions_used(fitted("without families")) <= {None, 0}
 
 
+def test_without_opposites_no_task_is_a_function_turned_upside_down():
+    memory, seen = memory_of_two(), branin_task(12, seed=2)
+    opposite = lifelong.Task(seen.X, -seen.y, seen.space)
+    signs = [
+        {h.sign for h in model.fit(opposite, memory, SEED, None).finalists}
+        for model in (Lifelong(), ablation.VARIANTS["without opposites"])
+    ]
+    assert signs == [{1.0, -1.0}, {1.0}]
+
+
 def test_without_alone_a_function_is_always_leaned_on():
     assert None not in functions_used(fitted("without alone", n=2))
     assert None in functions_used(fitted("Lifelong", n=2))

@@ -218,7 +218,7 @@ def test_optunas_terminator_takes_the_gain_left():
 
 def test_too_few_trials_cannot_tell_what_is_left():
     study = optuna.create_study(sampler=lbo.LBOSampler(seed=0))
-    study.add_trials(grid_trials(bowl)[:4])
+    study.add_trials(grid_trials(bowl)[:2])
     assert GainLeft(study).evaluate(study.trials, study.direction) == float("inf")
 
 

@@ -22,6 +22,7 @@ WORDS = {
     7: "seven",
     8: "eight",
     10: "ten",
+    20: "twenty",
     30: "thirty",
     50: "fifty",
     1000: "a thousand",
@@ -37,6 +38,7 @@ STATED = {
         f"less than {FRACTIONS[round(float(np.exp(lifelong.NEGLIGIBLE)), 6)]} of the weight",
         f"at odds of {FRACTIONS[lifelong.DOUBT]}, times what the trials say for it",
         f"length scales {FRACTIONS[lifelong.DOUBT_SCALE]} as long",
+        f"one task in {WORDS[round(1 / lifelong.UPSIDE_DOWN)]} of those that lean on it",
         f'While the task has fewer than {WORDS[sampler.YOUNG]} trials and "nobody" has more than '
         f"{sampler.STRANGE * 100:.0f} % of the weight",
         f"learned anew each time a task has grown by {FRACTIONS[round(lifelong.GROWTH - 1, 6)]}",

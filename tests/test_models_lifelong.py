@@ -66,13 +66,13 @@ def literal_matern(X1, X2, ell):
     return (1 + s + s**2 / 3) * jnp.exp(-s)
 
 
-def literal_objective(theta, X, z, axis, prior, offsets, mu=None, C=None):
+def literal_objective(theta, X, z, axis, prior, offsets, sign=1.0, mu=None, C=None):
     """Minus the log density of z / s - rho mu, a Gaussian, and of theta, but for the priors' constants."""
     P = len(theta) - 3
     rho2 = 0.0 if mu is None else jax.nn.sigmoid(theta[P])
     noise, s = jnp.exp(theta[P + 1]), jnp.exp(theta[P + 2])
     A = (1 - rho2) * literal_matern(X, X, jnp.exp(theta[:P])[axis]) + offsets + noise * jnp.eye(len(z))
-    mean = jnp.zeros(len(z)) if mu is None else jnp.sqrt(rho2) * mu
+    mean = jnp.zeros(len(z)) if mu is None else sign * jnp.sqrt(rho2) * mu
     A = A if C is None else A + rho2 * C
     density = jax.scipy.stats.multivariate_normal.logpdf(z, s * mean, s**2 * A)
     return -density + 0.5 * jnp.sum(((theta - prior.mean) / prior.std) ** 2)
@@ -95,16 +95,17 @@ def literal_offsets(X, conditions):
 
 
 @pytest.mark.parametrize("conditions", [(), X_OF_A], ids=["flat", "conditional"])
-@pytest.mark.parametrize("m", [None, 0], ids=["alone", "sharing"])
-def test_objective_of_the_hyper_parameters_and_its_gradient_are_the_literal_ones(m, conditions):
+@pytest.mark.parametrize(("m", "sign"), [(None, 1.0), (0, 1.0), (0, -1.0)], ids=["alone", "sharing", "upside down"])
+def test_objective_of_the_hyper_parameters_and_its_gradient_are_the_literal_ones(m, sign, conditions):
     task, memory = mixed_task(14, 1, conditions), remember(MODEL, mixed_task(20, 0, conditions))
     past = families.recall(task.space, memory)
     problem = Problem(task, past, m, output.warped(task.y, 1.0))
+    problem = problem if sign > 0 else problem.upside_down()
     g = ()
     if m is not None:
         C = latent.cov(past.functions[m], task.X, task.X)
         # JAX averages the triangles of what it factorises, which differ by rounding; ours reads the lower one.
-        g = latent.mean(past.functions[m], task.X), np.tril(C) + np.tril(C, -1).T
+        g = sign, latent.mean(past.functions[m], task.X), np.tril(C) + np.tril(C, -1).T
     offsets = literal_offsets(task.X, conditions)
     rng = np.random.default_rng(3)
     with jax.enable_x64(True):
@@ -115,6 +116,18 @@ def test_objective_of_the_hyper_parameters_and_its_gradient_are_the_literal_ones
             ours = problem(theta)
             np.testing.assert_allclose(ours[0], value, rtol=1e-9)
             np.testing.assert_allclose(ours[1], gradient, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("m", [None, 0])
+def test_learning_starts_at_the_best_of_a_few_scales(m):
+    past, task = families.recall(SQUARE, memory_of_two()), branin_task(12)
+    problem = Problem(task, past, m, output.plain(task.y, 1.0))
+    for way in (problem, problem.upside_down()):
+        tried = [problem.prior.mean + np.append(np.zeros(4), shift) for shift in lifelong.SHIFTS]
+        values = [way(theta)[0] - way.log_weight for theta in tried]
+        value, start = way.start()
+        assert value == pytest.approx(min(values), rel=1e-12)
+        np.testing.assert_array_equal(start, tried[int(np.argmin(values))])
 
 
 def test_learning_never_ends_worse_than_it_starts():
@@ -143,9 +156,9 @@ def some_function(seed=0):
     return families.recall(SQUARE, remember(MODEL, Task(X, np.sin(4 * X).sum(axis=1), SQUARE))).functions[1]
 
 
-def member(g, X, z, rho2=0.7):
+def member(g, X, z, rho=0.8):
     nothing = gaussian.Posterior(np.empty(0), np.empty(0))
-    return component.given(Component(g, 1, np.array([0.4, 0.9]), rho2, 1e-2, 1.3, np.zeros(2), X, nothing), X, z)
+    return component.given(Component(g, 1, np.array([0.4, 0.9]), rho, 1e-2, 1.3, np.zeros(2), X, nothing), X, z)
 
 
 def conditioned(mean, cov, H, y, noise):
@@ -154,12 +167,12 @@ def conditioned(mean, cov, H, y, noise):
     return mean + gain @ (y - H @ mean), cov - gain @ H @ cov
 
 
-@pytest.mark.parametrize("rho2", [0.0, 0.7])
-def test_prediction_is_conditioning_of_the_joint_prior(rho2):
+@pytest.mark.parametrize("rho", [0.0, 0.8, -0.8])
+def test_prediction_is_conditioning_of_the_joint_prior(rho):
     X, X_new = points(2, 12, 1), points(2, 9, 2)
-    g = some_function() if rho2 else None
+    g = some_function() if rho else None
     z = np.random.default_rng(0).normal(size=12)
-    c = member(g, X, z, rho2)
+    c = member(g, X, z, rho)
     both, n = np.vstack([X, X_new]), 21
     # The vector: c, then g and r at all points. f = s (c + rho g + sqrt(1 - rho^2) r).
     mean, cov = np.zeros(1 + 2 * n), np.zeros((1 + 2 * n, 1 + 2 * n))
@@ -167,7 +180,7 @@ def test_prediction_is_conditioning_of_the_joint_prior(rho2):
     if g:
         mean[1 : 1 + n], cov[1 : 1 + n, 1 : 1 + n] = latent.mean(g, both), latent.cov(g, both, both)
     cov[1 + n :, 1 + n :] = literal_matern(both, both, c.ell)
-    F = c.s * np.hstack([np.ones((n, 1)), np.sqrt(rho2) * np.eye(n), np.sqrt(1 - rho2) * np.eye(n)])
+    F = c.s * np.hstack([np.ones((n, 1)), rho * np.eye(n), np.sqrt(1 - rho**2) * np.eye(n)])
     after, cov_after = conditioned(mean, cov, F[:12], z, c.s**2 * c.noise * np.eye(12))
     ours = component.predict(c, X_new)
     np.testing.assert_allclose(ours[0], F[12:] @ after, atol=1e-5)  # JAX's Matern is in single precision here
@@ -201,7 +214,8 @@ def test_of_many_trials_the_best_half_and_an_even_choice_of_the_others_are_kept(
 # Families
 
 
-def test_a_family_learns_of_tasks_one_by_one_what_it_would_learn_of_all_at_once(monkeypatch):
+@pytest.mark.parametrize("rho", [0.8, -0.8])
+def test_a_family_learns_of_tasks_one_by_one_what_it_would_learn_of_all_at_once(rho, monkeypatch):
     monkeypatch.setattr(latent, "JITTER", 1e-13)
     prior = latent.Latent(np.empty((0, 2)), np.empty(0), np.empty((0, 0)), np.array([0.5, 0.5]), 1.2)
     rng, X_new = np.random.default_rng(0), points(2, 8, 77)
@@ -209,16 +223,16 @@ def test_a_family_learns_of_tasks_one_by_one_what_it_would_learn_of_all_at_once(
     offset, spread = 0.3, 0.8
     g = latent.Latent(points(2, 1, 50), np.zeros(1), np.sqrt([[prior.v]]), prior.ell, prior.v)  # knows nothing yet
     for X, z in tasks:
-        g = families._family_mean(member(latent.prepare(g), X, z), z, offset, spread, points=96)
+        g = families._family_mean(member(latent.prepare(g), X, z, rho), z, offset, spread, points=96)
 
     # The vector: g where anybody looks. Each task is ratio (rho g + sqrt(1 - rho^2) r + noise) + an offset of its own.
     everywhere = np.vstack([*(X for X, _ in tasks), X_new])
     cov = matern.kernel(everywhere, everywhere, prior.ell, prior.v)
-    c, ratio = member(latent.prepare(g), *tasks[0]), 1.3 / spread
-    H = ratio * np.sqrt(c.rho2) * np.eye(27, len(everywhere))
+    c, ratio = member(latent.prepare(g), *tasks[0], rho), 1.3 / spread
+    H = ratio * rho * np.eye(27, len(everywhere))
     noise = np.zeros((27, 27))
     for t, (X, _) in enumerate(tasks):
-        own = (1 - c.rho2) * matern.kernel(X, X, c.ell, 1.0) + c.noise * np.eye(9)
+        own = (1 - rho**2) * matern.kernel(X, X, c.ell, 1.0) + c.noise * np.eye(9)
         noise[9 * t : 9 * t + 9, 9 * t : 9 * t + 9] = ratio**2 * own + families.OFFSET_VARIANCE
     y = np.concatenate([(z - offset) / spread for _, z in tasks])
     mean, cov = conditioned(np.zeros(len(everywhere)), cov, H, y, noise)
@@ -238,10 +252,10 @@ def test_a_first_task_is_remembered_as_what_its_posterior_says_in_units_of_its_o
         assert latent.mean(g, X).std() == pytest.approx(1.0, abs=0.2)
 
 
-@pytest.mark.parametrize("rho2", [0.0, 0.7])
-def test_the_latest_function_is_a_tasks_posterior_moved_and_scaled(rho2):
+@pytest.mark.parametrize("rho", [0.0, 0.8, -0.8])
+def test_the_latest_function_is_a_tasks_posterior_moved_and_scaled(rho):
     X = points(2, 12, 1)
-    c = member(some_function() if rho2 else None, X, z := np.sin(6 * X[:, 0]), rho2)
+    c = member(some_function() if rho else None, X, z := np.sin(6 * X[:, 0]), rho)
     g = latent.prepare(families._own_function(c, z, offset=0.7, spread=2.5, points=96))
     mean, var = component.predict(c, X)
     np.testing.assert_allclose(latent.mean(g, X), (mean - 0.7) / 2.5, atol=1e-3)
@@ -630,7 +644,9 @@ def after_a_past_of_relatives(seed):
 def test_a_stranger_rests_on_itself_and_a_relative_leans_on_memory():
     strangers, relatives = zip(*(after_a_past_of_relatives(seed) for seed in range(5)), strict=True)
     # Leaning a little is next to leaning on nothing, so what counts is how far predictions rest on memory.
-    assert min(posterior.sharing(posterior.X[0])["alone"] for posterior in strangers) > 0.9
+    alone = [posterior.sharing(posterior.X[0])["alone"] for posterior in strangers]
+    assert min(alone) > 0.8
+    assert np.mean(alone) > 0.9
     assert np.median([_weight_of_alone(posterior) for posterior in relatives]) < 0.2
 
 
@@ -684,7 +700,8 @@ def test_a_memory_that_misleads_is_let_go_of(kind):
 def test_a_model_that_cannot_let_go_stays_misled(monkeypatch):
     monkeypatch.setattr(lifelong, "LOGIT_RHO2", (7.9, 8.0))
     monkeypatch.setattr(lifelong, "log_weight", lambda past, m: -1e9 if m is None and past.tasks else 0.0)
-    assert regret_when_misled("sign flipped")[:, 19].mean() > 1.5 * regret_afresh()[:, 19].mean() + 0.005
+    misled = regret_when_misled("optimum in the opposite corner")
+    assert misled[:, 19].mean() > 1.5 * regret_afresh()[:, 19].mean() + 0.005
 
 
 # Algorithms: choices that other parameters depend on
@@ -711,18 +728,18 @@ def algorithms_tried(seed):
 
 
 def searches_that_find_it():
-    """Of eight."""
-    return sum("22" in algorithms_tried(seed) for seed in range(8))
+    """Of sixteen."""
+    return sum("22" in algorithms_tried(seed) for seed in range(16))
 
 
 def test_an_algorithm_that_the_past_thought_poor_is_found():
-    assert searches_that_find_it() >= 7
+    assert searches_that_find_it() >= 15
 
 
-def test_without_offsets_and_looks_half_of_the_searches_miss_it(monkeypatch):
+def test_without_offsets_and_looks_a_third_of_the_searches_miss_it(monkeypatch):
     monkeypatch.setattr(lifelong, "PACE", 10**6)
     monkeypatch.setattr(component, "BETA", 0.0)
-    assert searches_that_find_it() <= 4
+    assert searches_that_find_it() <= 12
 
 
 def conditional_task(kinds):

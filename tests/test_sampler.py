@@ -693,7 +693,7 @@ def test_it_maximises_when_told_to() -> None:
 # The first points
 
 
-def first_points(seed: int, n: int = 5) -> np.ndarray:
+def first_points(seed: int, n: int = 3) -> np.ndarray:
     """(n, 2) what an empty memory tries first on the unit square."""
     study = optuna.create_study(sampler=lbo.LBOSampler(seed=seed))
     study.optimize(lambda trial: trial.suggest_float("x", 0, 1) + trial.suggest_float("y", 0, 1), n_trials=n)
@@ -712,13 +712,13 @@ def near_an_edge(X: np.ndarray) -> float:
 
 
 def test_first_points_keep_away_from_each_other_and_favour_no_edge() -> None:
-    uniform = np.random.default_rng(0).random((100, 5, 2))
+    uniform = np.random.default_rng(0).random((100, 3, 2))
     spread = np.array([first_points(seed) for seed in range(100)])
-    # The median of a hundred uniform draws is .14, with a standard error of .01.
-    assert np.median([nearest_two(X) for X in spread]) > 2 * np.median([nearest_two(X) for X in uniform])
-    # .36 of the square is that near an edge; the standard error is .02.
+    # The median of a hundred uniform draws is .25, with a standard error of .015.
+    assert np.median([nearest_two(X) for X in spread]) > 1.5 * np.median([nearest_two(X) for X in uniform])
+    # .36 of the square is that near an edge; the standard error is .03.
     assert abs(near_an_edge(spread) - 0.36) < 0.08
-    assert np.abs(spread.mean(axis=(0, 1)) - 0.5).max() < 0.06
+    assert np.abs(spread.mean(axis=(0, 1)) - 0.5).max() < 0.08
 
 
 def test_first_points_try_every_algorithm() -> None:

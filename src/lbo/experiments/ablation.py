@@ -107,6 +107,12 @@ class WithoutDoubt(Lifelong):
     _doubt: ClassVar[float] = 0.0
 
 
+class WithoutOpposites(Lifelong):
+    """No task is what a function says turned upside down."""
+
+    _both_ways_up: ClassVar[bool] = False
+
+
 class WithoutExploring(Lifelong):
     """A young task that resembles nothing remembered draws no random points."""
 
@@ -137,6 +143,7 @@ VARIANTS = {
     "without warp": WithoutWarp(),
     "without priors": WithoutPriors(),
     "without doubt": WithoutDoubt(),
+    "without opposites": WithoutOpposites(),
     "without exploring": WithoutExploring(),
 }
 COMPARED = (

@@ -1,6 +1,7 @@
 """One hypothesis of the default model as a Gaussian process: that a task leans on one remembered function, or on none.
 
 f / s = c + b(x) + rho g(x) + sqrt(1 - rho^2) r(x)       r a Matern-5/2 process of variance 1, c ~ N(0, KAPPA)
+rho     from -1 to 1: a task may be what a function says turned upside down
 b       one offset ~ N(0, BETA) for every choice that other parameters depend on, an algorithm, say: that a task agrees
         with g on one algorithm says little of another. b(x) = beta . x with beta (D,) ~ N(0, diag(branch^2))
 theta   (P + 3,)  log ell of each parameter, logit rho^2, log noise (relative to s^2), log s
@@ -31,6 +32,7 @@ class Hypothesis(NamedTuple):
     m: int | None
     theta: Array
     score: float  # log evidence plus log priors
+    sign: float = 1.0  # of rho
 
 
 class Component(NamedTuple):
@@ -39,7 +41,7 @@ class Component(NamedTuple):
     g: Prepared | None
     m: int | None
     ell: Array  # (D,)
-    rho2: float
+    rho: float
     noise: float
     s: float
     branch: Array  # (D,)
@@ -58,9 +60,9 @@ def condition(task: Task, z: Array, g: Prepared | None, hypothesis: Hypothesis) 
     P = len(hypothesis.theta) - 3
     ell = np.exp(hypothesis.theta[:P])[task.space.column_axis]
     noise, s = (float(x) for x in np.exp(hypothesis.theta[P + 1 :]))
-    rho2 = 0.0 if g is None else shared(hypothesis.theta)
+    rho = 0.0 if g is None else hypothesis.sign * float(np.sqrt(shared(hypothesis.theta)))
     nothing = gaussian.Posterior(np.empty(0), np.empty(0))
-    return given(Component(g, hypothesis.m, ell, rho2, noise, s, branch_of(task.space), task.X, nothing), task.X, z)
+    return given(Component(g, hypothesis.m, ell, rho, noise, s, branch_of(task.space), task.X, nothing), task.X, z)
 
 
 def given(c: Component, X: Array, z: Array) -> Component:
@@ -73,13 +75,13 @@ def given(c: Component, X: Array, z: Array) -> Component:
 
 def prior_mean(c: Component, X: Array) -> Array:
     """Of f / s."""
-    return np.sqrt(c.rho2) * latent.mean(c.g, X) if c.g else np.zeros(len(X))
+    return c.rho * latent.mean(c.g, X) if c.g else np.zeros(len(X))
 
 
 def prior_cov(c: Component, X1: Array, X2: Array) -> Array:
     """Of f / s."""
-    K = matern.kernel(X1, X2, c.ell, 1 - c.rho2) + offset_cov(c.branch, X1, X2)
-    return K + c.rho2 * latent.cov(c.g, X1, X2) if c.g else K
+    K = matern.kernel(X1, X2, c.ell, 1 - c.rho**2) + offset_cov(c.branch, X1, X2)
+    return K + c.rho**2 * latent.cov(c.g, X1, X2) if c.g else K
 
 
 def branch_of(space: Space) -> Array:
@@ -110,14 +112,14 @@ def _of_function(c: Component, X: Array) -> tuple[Array, Array, Array] | None:
 
 
 def _predict(c: Component, X: Array, of_function: tuple[Array, Array, Array] | None) -> tuple[Array, Array]:
-    Ks = matern.kernel(X, c.X, c.ell, 1 - c.rho2) + offset_cov(c.branch, X, c.X)
+    Ks = matern.kernel(X, c.X, c.ell, 1 - c.rho**2) + offset_cov(c.branch, X, c.X)
     mu = var = np.zeros(len(X))
     if of_function is not None:
         mu, var, cov = of_function
-        Ks += c.rho2 * cov
+        Ks += c.rho**2 * cov
     offset_var = KAPPA + X**2 @ c.branch**2
-    mean, var = gaussian.predict(c.fit, Ks, c.rho2 * var + (1 - c.rho2) + offset_var)
-    return c.s * (np.sqrt(c.rho2) * mu + mean), c.s**2 * var
+    mean, var = gaussian.predict(c.fit, Ks, c.rho**2 * var + (1 - c.rho**2) + offset_var)
+    return c.s * (c.rho * mu + mean), c.s**2 * var
 
 
 def leaning(components: Sequence[Component], log_w: Array) -> dict[int, float]:
@@ -128,7 +130,7 @@ def leaning(components: Sequence[Component], log_w: Array) -> dict[int, float]:
     rests: dict[int, float] = {}
     for c, w in zip(components, np.exp(log_w), strict=True):
         if c.m is not None:
-            rests[c.m] = rests.get(c.m, 0.0) + float(w * c.rho2)
+            rests[c.m] = rests.get(c.m, 0.0) + float(w * c.rho**2)
     return rests
 
 

@@ -19,7 +19,7 @@ from scipy.special import logsumexp
 
 from lbo.maths import Array, linalg
 from lbo.models.base import Task
-from lbo.models.component import KAPPA, Component, condition, most_telling, prior_cov, prior_mean
+from lbo.models.component import KAPPA, Component, Hypothesis, condition, most_telling, prior_cov, prior_mean
 from lbo.models.families import Past, recall
 from lbo.models.lifelong import ELL, LOGIT_RHO2, NOISE, SCALE, LifelongPosterior, Prior, Problem
 from lbo.models.output import Output
@@ -37,7 +37,7 @@ def functions(
 ) -> Array:
     """About n draws of f."""
     past, scale = recall(task.space, memory), _past_scale(memory)
-    problems = [_problem(task, past, h.m, posterior.output, scale) for h in posterior.finalists]
+    problems = [_problem(task, past, h, posterior.output, scale) for h in posterior.finalists]
     hypotheses = [problem.solve(problem.start()[1]) for problem in problems]
     score = np.array([h.score for h in hypotheses])
     counts = rng.multinomial(THETAS, np.exp(score - logsumexp(score)))
@@ -61,9 +61,11 @@ def _past_scale(memory: Memory | None) -> tuple[float, float] | None:
     return float(logs.mean()), float(np.sqrt((2.0 + ((logs - logs.mean()) ** 2).sum()) / (2 + len(logs))))
 
 
-def _problem(task: Task, past: Past, m: int | None, out: Output, scale: tuple[float, float] | None) -> Problem:
+def _problem(task: Task, past: Past, h: Hypothesis, out: Output, scale: tuple[float, float] | None) -> Problem:
     """The posterior of theta, with what past tasks say of log s."""
-    problem = Problem(task, past, m, out)
+    problem = Problem(task, past, h.m, out)
+    if h.sign < 0:
+        problem = problem.upside_down()
     if scale is not None:
         mean, std = problem.prior.mean.copy(), problem.prior.std.copy()
         mean[-1], std[-1] = np.clip(scale[0] - np.log(out.width), *SCALE), scale[1]

@@ -6,9 +6,9 @@ counts   (M,)    how many tasks leaned on each function most
 members  (M,)    how many tasks found their home in each family, every later task making that FADING of what it was
 
 Of every task, its family's mean learns what its trials say of it (a task is rho g + r, so it says the less the less it
-resembles the family), or, where no family explains it better than none, it founds one. When the places are taken, the
-family of the fewest members makes room, those of long ago counting less. A stream whose tasks drift leans on function
-0, one whose tasks scatter about a common shape leans on a family, and evidence tells which.
+resembles the family), or, where no family explains it clearly better than none, it founds one. When the places are
+taken, the family of the fewest members makes room, those of long ago counting less. A stream whose tasks drift leans on
+function 0, one whose tasks scatter about a common shape leans on a family, and evidence tells which.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def remember(
     task: Task,
     past: Past,
     posterior: LifelongPosterior,
-    family_fits: Mapping[int, Hypothesis],
+    home: Hypothesis,
     seed: Seed,
 ) -> Lesson:
     """Fold a finished task in."""
@@ -125,8 +125,6 @@ def remember(
     offset, spread = float(f.mean()), max(float(np.sqrt(f.var() + var.mean())), 1e-9)
     own = _own_function(c, z, offset, spread, points)
 
-    alone = next(h for h in posterior.finalists if h.m is None)
-    home = max([alone, *family_fits.values()], key=lambda h: h.score)
     functions = [own, *(g.latent for g in past.functions[1:])]
     counts, members = (past.counts, FADING * past.members) if past.tasks else (np.zeros(1), np.zeros(1))
     replaced = None
@@ -150,7 +148,7 @@ def remember(
         if m not in (place, replaced):
             gates[m] = share
     leader = posterior.finalists[0]
-    if leader.m is not None and leader.m != replaced:
+    if leader.m is not None and leader.m != replaced and leader.sign > 0:
         counts = counts + (np.arange(len(counts)) == leader.m)
     P = len(leader.theta) - 3
     hyper = {
@@ -166,7 +164,7 @@ def remember(
 
 def _own_function(c: Component, z: Array, offset: float, spread: float, points: int) -> Latent:
     """The task's own posterior, normalised."""
-    ell = c.g.latent.ell if c.g and c.rho2 > 0.5 else c.ell
+    ell = c.g.latent.ell if c.g and c.rho**2 > 0.5 else c.ell
     pool = np.vstack([c.X, c.g.latent.Z]) if c.g else c.X
     Z = pool[latent.telling(pool, ell, np.argsort(z, kind="stable")[:8], points)]
     k = prior_cov(c, Z, c.X)
@@ -189,7 +187,7 @@ def _family_mean(c: Component, z: Array, offset: float, spread: float, points: i
     pool = np.vstack([g.latent.Z, X])
     best = len(g.latent.Z) + np.argsort(z, kind="stable")[:4]
     Z = pool[latent.telling(pool, g.latent.ell, best, points)]
-    k = ratio * np.sqrt(c.rho2) * latent.cov(g, Z, X)
+    k = ratio * c.rho * latent.cov(g, Z, X)
     half = fit.W @ k.T
     S = latent.cov(g, Z, Z) - half.T @ half
     return latent.keep(Z, latent.mean(g, Z) + k @ fit.a, S, g.latent.ell, g.latent.v)

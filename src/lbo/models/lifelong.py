@@ -4,6 +4,7 @@ z = s (c + b(x) + rho g_m(x) + sqrt(1 - rho^2) r(x) + noise)    for one remember
 
 z        (N,)    targets, as the task's output transform gives them
 mu, C            mean and covariance of g_m                    theta  (P + 3,)  log ell, logit rho^2, log noise, log s
+sign             of rho: a task may be a past one turned upside down, and then says as much of where to look
 e        (N,)    z / s - rho mu
 A        (N, N)  cov e = rho^2 C + (1 - rho^2) Matern52(ell) + cov(c + b) + noise I
 c, b             offsets of the task, and of each algorithm in it where the space has several (see `component`)
@@ -22,6 +23,7 @@ task's own feature maps. `lbo.models.Paper` is the paper's.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -56,12 +58,14 @@ APART = 0.25  # two winners nearer than this, per square root of a column of the
 PACE = 5  # for every so many trials of a task, one algorithm at least has been tried
 LOOKS = 1024  # random configurations among which the best of an overlooked one is sought
 GROWTH = 1.1  # hyper-parameters are learned anew when a task has grown by this factor
+FOUNDING = 0.5  # by this much log evidence must a family explain a task better than none, or it founds one
+UPSIDE_DOWN = 0.05  # of the tasks that lean on a function are, before their trials say otherwise
 FINALISTS = 3  # hypotheses whose hyper-parameters are learned; the others are only scored
 NEGLIGIBLE = np.log(0.01)  # hypotheses of a smaller weight are left out of the mixture
 DOUBT, DOUBT_SCALE = 0.2, 0.5  # prior odds of the doubt, and its length scales as a part of the learned ones
 LEAST_DOUBT = 0.03  # trials that all lie in one valley say too much for its width
 DOUBT_FROM = 5  # trials; before that, the learned length scales are the prior's
-SHIFTS = (-2.0, -1.0, 0.0, 1.0)  # of log s, tried before anything is learned
+SHIFTS = np.array([-2.0, -1.0, 0.0, 1.0])  # of log s, tried before anything is learned
 FAIL_WIDTH = 0.1  # how far around a failure, per square root of a parameter, another one is likely
 FAIL_FAITH = 0.5  # what a failure in a past task counts beside one in this task
 
@@ -93,7 +97,7 @@ class Lifelong:
             )
 
     def n_initial(self, memory: Memory | None) -> int:
-        return 5 if memory is None else 0
+        return 3 if memory is None else 0
 
     def opening(self, task: Task, memory: Memory | None) -> Mapping[str, Any] | None:
         """The last task's best configuration, then the past winner that the families think best elsewhere.
@@ -124,19 +128,20 @@ class Lifelong:
             finalists, out = previous.finalists, previous.output
         else:
             first = task.first(start)
-            finalists, out = _learn(first, past, self._outputs(first, past))
+            finalists, out = _learn(first, past, self._outputs(first, past), self._both_ways_up)
         return _posterior(task, past, out, finalists, start, self._doubt)
 
     def consolidate(self, task: Task, memory: Memory | None, seed: Seed) -> Lesson:
         past = self._recall(task, memory)
-        finalists, out = _learn(task, past, self._outputs(task, past))
+        finalists, out = _learn(task, past, self._outputs(task, past), self._both_ways_up)
         posterior = _posterior(task, past, out, finalists, len(task), self._doubt)
-        family_fits = {m: _solve(task, past, m, out) for m in range(1, len(past.functions))}
-        return families.remember(self.functions, self.points, task, past, posterior, family_fits, seed)
+        home = _home(task, past, out, next(h for h in finalists if h.m is None))
+        return families.remember(self.functions, self.points, task, past, posterior, home, seed)
 
     # What a variant does without (lbo.experiments.ablation)
 
     _doubt: ClassVar[float] = DOUBT
+    _both_ways_up: ClassVar[bool] = True  # tries functions upside down
 
     def _recall(self, task: Task, memory: Memory | None) -> Past:
         return families.recall(task.space, memory)
@@ -191,6 +196,8 @@ def _prior(task: Task, past: Past) -> Prior:
 class Problem:
     """Minus the log posterior of theta under one hypothesis, with its gradient."""
 
+    sign = 1.0
+
     def __init__(self, task: Task, past: Past, m: int | None, out: Output) -> None:
         task = most_telling(task)
         self.m, self.X, self.z = m, task.X, out.to_z(task.y)
@@ -199,15 +206,30 @@ class Problem:
         self.prior = _prior(task, past)
         self.log_weight = log_weight(past, m)
         if m is not None:
+            self.log_weight += float(np.log(1 - UPSIDE_DOWN))
             self.mu = latent.mean(past.functions[m], task.X)
             self.C = latent.cov(past.functions[m], task.X, task.X)
 
+    def upside_down(self) -> Problem:
+        """The same with rho below zero."""
+        other = copy(self)
+        other.sign = -1.0
+        other.log_weight += float(np.log(UPSIDE_DOWN / (1 - UPSIDE_DOWN)))
+        return other
+
     def start(self) -> tuple[float, Array]:
-        """The best of a few scales, all else at its prior's mean."""
-        thetas = [self.prior.mean + np.append(np.zeros(len(self.prior.mean) - 1), shift) for shift in SHIFTS]
-        values = [self(theta)[0] for theta in thetas]
-        best = int(np.argmin(values))
-        return values[best] - self.log_weight, thetas[best]
+        """The best of a few scales, all else at its prior's mean; A is the same for all of them."""
+        mean, N = self.prior.mean, len(self.z)
+        A, _, _, rho = self._covariance(mean)
+        W = linalg.whitener(A)
+        log_s = mean[-1] + SHIFTS
+        e = np.exp(-log_s)[:, None] * (W @ self.z)  # whitened, scales down
+        if self.m is not None:
+            e = e - rho * (W @ self.mu)
+        log_density = -0.5 * np.vecdot(e, e) - linalg.half_log_det(W) - 0.5 * N * np.log(2 * np.pi)
+        values = -(log_density - N * log_s - 0.5 * (SHIFTS / self.prior.std[-1]) ** 2)
+        best = int(values.argmin())
+        return float(values[best]) - self.log_weight, np.append(mean[:-1], log_s[best])
 
     def solve(self, start: Array) -> Hypothesis:
         low, high = np.array([ELL] * (len(start) - 3) + [LOGIT_RHO2, NOISE, SCALE]).T
@@ -215,31 +237,38 @@ class Problem:
         of_data = len(self.z) * np.append(np.full(len(start) - 1, 0.1), 2.0)
         curvature = self.prior.std**-2 + of_data
         found = descent.minimise(self, start, low, high, curvature=curvature, steps=40, ftol=1e-6)
-        return Hypothesis(self.m, found.x, self.log_weight - found.value)
+        return Hypothesis(self.m, found.x, self.log_weight - found.value, self.sign)
 
     def __call__(self, theta: Array) -> tuple[float, Array]:
         P = len(theta) - 3
-        rho2 = 0.0 if self.m is None else shared(theta)
         noise, s = np.exp(theta[P + 1 :])
-        K, tape = matern.kernel_tape(self.X, np.exp(theta[:P])[self.axis], 1.0)
-        A = (1 - rho2) * K + self.offsets
+        A, K, tape, rho = self._covariance(theta)
         e = self.z / s
         if self.m is not None:
-            A += rho2 * self.C
-            e = e - np.sqrt(rho2) * self.mu
-        linalg.diagonal(A)[:] += noise
+            e = e - rho * self.mu
         value, dA, de = gaussian.log_evidence_grad(A, e)
-        dlog_ell, _ = matern.kernel_grad(tape, (1 - rho2) * dA)
+        dlog_ell, _ = matern.kernel_grad(tape, (1 - rho**2) * dA)
         gradient = np.zeros_like(theta)
         gradient[:P] = np.bincount(self.axis, dlog_ell, minlength=P)
         if self.m is not None:
-            drho2 = float(np.vdot(dA, self.C - K)) - 0.5 * float(de @ self.mu) / np.sqrt(rho2)
-            gradient[P] = drho2 * rho2 * (1 - rho2)
+            drho2 = float(np.vdot(dA, self.C - K)) - 0.5 * float(de @ self.mu) / rho
+            gradient[P] = drho2 * rho**2 * (1 - rho**2)
         gradient[P + 1] = noise * np.trace(dA)
         gradient[P + 2] = -(de @ self.z) / s - len(self.z)
         away = (theta - self.prior.mean) / self.prior.std
         objective = value - len(self.z) * theta[-1] - 0.5 * float(away @ away)
         return -objective, -(gradient - away / self.prior.std)
+
+    def _covariance(self, theta: Array) -> tuple[Array, Array, matern.Tape, float]:
+        """A, and K of r with its tape, and rho."""
+        P = len(theta) - 3
+        rho = 0.0 if self.m is None else self.sign * float(np.sqrt(shared(theta)))
+        K, tape = matern.kernel_tape(self.X, np.exp(theta[:P])[self.axis], 1.0)
+        A = (1 - rho**2) * K + self.offsets
+        if self.m is not None:
+            A += rho**2 * self.C
+        linalg.diagonal(A)[:] += np.exp(theta[P + 1])
+        return A, K, tape, rho
 
 
 def log_weight(past: Past, m: int | None) -> float:
@@ -252,20 +281,42 @@ def log_weight(past: Past, m: int | None) -> float:
     return float(np.log(chose + 0.5) - np.log(choices + 0.5 * (len(past.counts) + 1)))
 
 
-def _learn(task: Task, past: Past, outputs: Sequence[Output]) -> tuple[tuple[Hypothesis, ...], Output]:
+def _home(task: Task, past: Past, out: Output, alone: Hypothesis) -> Hypothesis:
+    """The family that explains a task best, or none, for it to found one.
+
+    Evidence decides: that past tasks leaned on nobody is no reason to found another family.
+    """
+    homes = [alone, *(_solve(task, past, m, out) for m in range(1, len(past.functions)))]
+    evidence = [h.score - log_weight(past, h.m) for h in homes]
+    evidence[0] += FOUNDING
+    return homes[int(np.argmax(evidence))]
+
+
+def _learn(
+    task: Task, past: Past, outputs: Sequence[Output], both_ways_up: bool
+) -> tuple[tuple[Hypothesis, ...], Output]:
     """The best hypotheses with their hyper-parameters, best first, and the output transform they hold under."""
     out, alone = _choose_output(task, past, outputs)
-    problems = {m: Problem(task, past, m, out) for m in range(len(past.functions))}
-    starts = {m: problem.start() for m, problem in problems.items()}
-    promising = _distinct(past, sorted(problems, key=lambda m: starts[m][0]))[: FINALISTS - 1]
-    learned = [alone, *(problems[m].solve(starts[m][1]) for m in promising)]
+    problems = [Problem(task, past, m, out) for m in range(len(past.functions))]
+    if both_ways_up:
+        problems += [problem.upside_down() for problem in problems]
+    starts = [(*problem.start(), problem) for problem in problems]
+    promising = _distinct(past, sorted(starts, key=lambda start: start[0]))[: FINALISTS - 1]
+    learned = [alone, *(problem.solve(theta) for _, theta, problem in promising)]
     return tuple(sorted(learned, key=lambda h: -h.score)), out
 
 
-def _distinct(past: Past, order: Sequence[int]) -> list[int]:
-    """Functions without their twins: a task that founded a family is the latest and the family's mean at once."""
-    seen = {past.functions[m].latent.u.tobytes(): m for m in reversed(order)}
-    return [m for m in order if seen[past.functions[m].latent.u.tobytes()] == m]
+Start = tuple[float, Array, Problem]
+
+
+def _distinct(past: Past, starts: Sequence[Start]) -> list[Start]:
+    """Starts without twins: a task that founded a family is the latest function and the family's at once."""
+    first: dict[tuple[bytes, float], Start] = {}
+    for start in starts:
+        problem = start[2]
+        assert problem.m is not None
+        first.setdefault((past.functions[problem.m].latent.u.tobytes(), problem.sign), start)
+    return list(first.values())
 
 
 def _solve(task: Task, past: Past, m: int | None, out: Output) -> Hypothesis:
@@ -332,9 +383,7 @@ class LifelongPosterior:
         """How far the prediction at x (D,) rests on each remembered function (see `leaning`), and on the task alone."""
         weights = np.exp(self.log_w)
         leaned = {f"function {m}": share for m, share in leaning(self.components, self.log_w).items()}
-        from_memory = [
-            float(np.sqrt(c.rho2) * c.s * latent.mean(c.g, x[None])[0]) if c.g else 0.0 for c in self.components
-        ]
+        from_memory = [float(c.rho * c.s * latent.mean(c.g, x[None])[0]) if c.g else 0.0 for c in self.components]
         return {
             **leaned,
             "alone": 1.0 - sum(leaned.values()),
