@@ -18,6 +18,7 @@ MODEL = Lifelong()
 WORDS = {
     2: "two",
     3: "three",
+    4: "four",
     5: "five",
     7: "seven",
     8: "eight",
@@ -41,6 +42,7 @@ STATED = {
         f"one task in {WORDS[round(1 / lifelong.UPSIDE_DOWN)]} of those that lean on it",
         f'While the task has fewer than {WORDS[sampler.YOUNG]} trials and "nobody" has more than '
         f"{sampler.STRANGE * 100:.0f} % of the weight",
+        f"the fixed one counting as {WORDS[int(lifelong.DEFAULTS_WORTH)]} of them",
         f"learned anew each time a task has grown by {FRACTIONS[round(lifelong.GROWTH - 1, 6)]}",
         f"Failures of past tasks count {FRACTIONS[lifelong.FAIL_FAITH]}",
         f"In a first task, {WORDS[MODEL.n_initial(None)]} random trials come first",

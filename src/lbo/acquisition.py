@@ -1,7 +1,7 @@
 """Expected Improvement and where it is largest in a mixed, conditional, possibly finite space.
 
-mean, var  (S, n)  a mixture of S Gaussians at n points       log_w  (S,) or (S, n)  their log weights
-best       ()      the value to improve on; smaller is better
+mean, var  (S, n)  of the gain over the best so far, under each of S Gaussians at n points
+log_w      (S,) or (S, n)  their log weights
 U          (n, P)  configurations in unit coordinates, snapped
 taken      (t, P)  configurations evaluated, running or failed: repeated only when nothing else is left
 Local moves need no derivatives, so integers, choices and conditions are treated like everything else.
@@ -30,21 +30,19 @@ ENUMERABLE = 2**17  # one of at most this many is listed when chance finds nothi
 class Surrogate(Protocol):
     """What the acquisition needs of a model's posterior."""
 
-    @property
-    def best(self) -> float: ...
-    def mixture(self, X: Array) -> tuple[Array, Array, Array]: ...
+    def gain(self, X: Array) -> tuple[Array, Array, Array]: ...
 
 
-def log_ei(mean: Array, var: Array, best: float) -> Array:
-    """log E max(best - f, 0) for f ~ N(mean, var), accurate however far mean is above best."""
+def log_ei(mean: Array, var: Array) -> Array:
+    """log E max(gain, 0) for a gain ~ N(mean, var), accurate however far below zero its mean is."""
     std = np.sqrt(np.maximum(var, 1e-40))  # so that z^2 stays finite where a model is certain
-    return np.asarray(np.log(std) + improvement.log_h((best - mean) / std))
+    return np.asarray(np.log(std) + improvement.log_h(mean / std))
 
 
 def log_acquisition(surrogate: Surrogate, X: Array) -> Array:
     """log of EI averaged over the mixture."""
-    log_w, mean, var = surrogate.mixture(X)
-    log_terms = log_w.reshape(len(mean), -1) + log_ei(mean, var, surrogate.best)
+    log_w, mean, var = surrogate.gain(X)
+    log_terms = log_w.reshape(len(mean), -1) + log_ei(mean, var)
     with np.errstate(invalid="ignore"):  # what is NaN stays NaN
         return np.asarray(np.logaddexp.reduce(log_terms, axis=0))
 

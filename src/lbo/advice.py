@@ -28,7 +28,7 @@ from lbo import acquisition, blas
 from lbo import trials as trials_of
 from lbo.memory import Memory
 from lbo.models import draws, families
-from lbo.models.base import Task
+from lbo.models.base import Task, plain_gain
 from lbo.models.lifelong import Lifelong, LifelongPosterior, log_weight
 from lbo.sampler import LBOSampler
 from lbo.seeds import Seed
@@ -241,15 +241,25 @@ def _candidates(
     rng: np.random.Generator,
 ) -> Array:
     """Configurations among which the minimum is likely to be."""
-    posterior = replace(posterior, best=float(posterior.mean(space.encode(anchors)).min()))
+    over = _Over(posterior, float(posterior.mean(space.encode(anchors)).min()))
     if given is None:
         pool = np.vstack([space.sample(rng, POOL), *(_near(space, anchors, scale, rng) for scale in NEAR)])
-        climbs = [acquisition.maximise(posterior, space, anchors, anchors, rng) for _ in range(CLIMBS)]
+        climbs = [acquisition.maximise(over, space, anchors, anchors, rng) for _ in range(CLIMBS)]
     else:
         pool, climbs = _configurations(space, given), []
-    order = np.argsort(-acquisition.log_acquisition(posterior, space.encode(pool)), kind="stable")
+    order = np.argsort(-acquisition.log_acquisition(over, space.encode(pool)), kind="stable")
     others = rng.permutation(order[CANDIDATES:])[: CANDIDATES // 3]
     return np.vstack([pool[order[:CANDIDATES]], pool[others], *climbs])
+
+
+class _Over(NamedTuple):
+    """A posterior whose gain is over a value, tried or not."""
+
+    posterior: LifelongPosterior
+    best: float
+
+    def gain(self, X: Array) -> tuple[Array, Array, Array]:
+        return plain_gain(self.best, self.posterior.mixture(X))
 
 
 def _near(space: Space, U: Array, scale: float, rng: np.random.Generator) -> Array:

@@ -17,7 +17,7 @@ from scipy.special import logsumexp
 from lbo.experiments.methods import METHODS, Method
 from lbo.memory import Memory
 from lbo.models.base import Lesson, Posterior, Task
-from lbo.models.families import Past
+from lbo.models.families import Past, unscaled
 from lbo.models.lifelong import OPENINGS, Lifelong, LifelongPosterior
 from lbo.models.output import Output, plain
 from lbo.seeds import Seed
@@ -98,7 +98,7 @@ class WithoutPriors(Lifelong):
     """Hyper-parameters are learned anew for each task."""
 
     def _recall(self, task: Task, memory: Memory | None) -> Past:
-        return super()._recall(task, memory)._replace(theta={})
+        return super()._recall(task, memory)._replace(theta={}, scales=unscaled(task.space))
 
 
 class WithoutDoubt(Lifelong):

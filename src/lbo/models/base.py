@@ -43,10 +43,6 @@ class Posterior(Protocol):
     """What a model believes of one task's function, in units of its own."""
 
     @property
-    def best(self) -> float:
-        """The value that an improvement must beat."""
-
-    @property
     def stranger(self) -> float:
         """How likely it is that nothing remembered helps: a young task then tries random points, like a first one."""
 
@@ -54,6 +50,12 @@ class Posterior(Protocol):
         """log weights (S,) or (S, n), means (S, n) and variances (S, n) of f at X, without observation noise.
 
         Weights may sum to less than one: the rest is the chance that a trial at X fails.
+        """
+
+    def gain(self, X: Array) -> tuple[Array, Array, Array]:
+        """log weights (S,) or (S, n), means and variances (S, n) of what a trial at X gains over the best trial so far.
+
+        The plain gain is best - f (`plain_gain`). With noise a trial does not show f, it moves the estimate of it.
         """
 
     def believe(self, X: Array) -> Posterior:
@@ -64,6 +66,12 @@ class Posterior(Protocol):
 
     def sharing(self, x: Array) -> Mapping[str, float]:
         """What a prediction at x (D,) leans on, for people to read; empty for a model that remembers nothing."""
+
+
+def plain_gain(best: float, mixture: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+    """What f at X, known by its mixture, is below the best value so far."""
+    log_w, mean, var = mixture
+    return log_w, best - mean, var
 
 
 class Lesson(NamedTuple):

@@ -6,11 +6,17 @@ b       one offset ~ N(0, BETA) for every choice that other parameters depend on
         with g on one algorithm says little of another. b(x) = beta . x with beta (D,) ~ N(0, diag(branch^2))
 theta   (P + 3,)  log ell of each parameter, logit rho^2, log noise (relative to s^2), log s
 X, z              trials: encoded points and transformed values
+x*                the trial that the hypothesis holds best
+gain(x)           f(x*) - f(x). Its mean is m(x*) - m(x), and a trial at x moves its estimate by a normal of variance
+                  (k(x, x) - k(x, x*))^2 / (k(x, x) + noise), with m and k of f given the trials. Without noise that is
+                  k(x, x), and its positive part on average is expected improvement. With noise, another trial at x*
+                  gains nothing, however uncertain f is there. Each hypothesis has its own x*: what one of them holds
+                  better than the best of the others, and has been tried, is no gain.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -35,6 +41,14 @@ class Hypothesis(NamedTuple):
     sign: float = 1.0  # of rho
 
 
+class Incumbent(NamedTuple):
+    """x* of one hypothesis."""
+
+    row: int  # of X
+    mean: float  # of f / s there
+    toward: Array  # (N,) the weights of Ks in its covariance with f / s elsewhere
+
+
 class Component(NamedTuple):
     """One hypothesis, conditioned on the trials."""
 
@@ -48,6 +62,7 @@ class Component(NamedTuple):
     X: Array
     fit: gaussian.Posterior
     seen: latent.Seen | None = None  # X as g sees it
+    incumbent: Incumbent | None = None  # None without trials
 
 
 def shared(theta: Array) -> float:
@@ -70,7 +85,17 @@ def given(c: Component, X: Array, z: Array) -> Component:
     A = prior_cov(c, X, X)
     linalg.diagonal(A)[:] += c.noise
     fit = gaussian.factorise(A, z / c.s - prior_mean(c, X))
-    return c._replace(X=X, fit=fit, seen=latent.see(c.g, X) if c.g else None)
+    seen = latent.see(c.g, X) if c.g else None
+    return c._replace(X=X, fit=fit, seen=seen, incumbent=_incumbent(A, fit, z / c.s, c.noise) if len(z) else None)
+
+
+def _incumbent(A: Array, fit: gaussian.Posterior, y: Array, noise: float) -> Incumbent:
+    """Of trials y = z / s with covariance A, noise included."""
+    mean = y - noise * fit.a
+    row = int(mean.argmin())
+    k = A[:, row].copy()
+    k[row] -= noise
+    return Incumbent(row, float(mean[row]), linalg.solve(fit.W, k))
 
 
 def prior_mean(c: Component, X: Array) -> Array:
@@ -100,18 +125,46 @@ def predict(c: Component, X: Array) -> tuple[Array, Array]:
 
 
 def predict_each(components: Sequence[Component], X: Array) -> tuple[Array, Array]:
-    """Means and variances (S, n) of several hypotheses; those that lean on one function look it up once."""
+    """Means and variances (S, n) of f under several hypotheses."""
+    return _each(_predict, components, X)
+
+
+def gain_each(components: Sequence[Component], X: Array) -> tuple[Array, Array]:
+    """Means and variances (S, n) of the gain under several hypotheses."""
+    return _each(_gain, components, X)
+
+
+OfFunction = tuple[Array, Array, Array] | None
+
+
+def _each(
+    moments: Callable[[Component, Array, OfFunction], tuple[Array, Array]], components: Sequence[Component], X: Array
+) -> tuple[Array, Array]:
+    """Those that lean on one function look it up once."""
     known = {c.m: _of_function(c, X) for c in {c.m: c for c in components}.values()}
-    mean, var = zip(*(_predict(c, X, known[c.m]) for c in components), strict=True)
+    mean, var = zip(*(moments(c, X, known[c.m]) for c in components), strict=True)
     return np.array(mean), np.array(var)
 
 
-def _of_function(c: Component, X: Array) -> tuple[Array, Array, Array] | None:
+def _of_function(c: Component, X: Array) -> OfFunction:
     """Mean and variance of g at X, and its covariance with the trials."""
     return latent.mean_var_cov(c.g, X, c.seen) if c.g and c.seen else None
 
 
-def _predict(c: Component, X: Array, of_function: tuple[Array, Array, Array] | None) -> tuple[Array, Array]:
+def _predict(c: Component, X: Array, of_function: OfFunction) -> tuple[Array, Array]:
+    mean, var, _ = _posterior(c, X, of_function)
+    return c.s * mean, c.s**2 * var
+
+
+def _gain(c: Component, X: Array, of_function: OfFunction) -> tuple[Array, Array]:
+    assert c.incumbent is not None
+    mean, var, Ks = _posterior(c, X, of_function)
+    cov = Ks[:, c.incumbent.row] - Ks @ c.incumbent.toward
+    return c.s * (c.incumbent.mean - mean), c.s**2 * (var - cov) ** 2 / (var + c.noise)
+
+
+def _posterior(c: Component, X: Array, of_function: OfFunction) -> tuple[Array, Array, Array]:
+    """Mean and variance of f / s at X, and Ks, its prior covariance with the trials."""
     Ks = matern.kernel(X, c.X, c.ell, 1 - c.rho**2) + offset_cov(c.branch, X, c.X)
     mu = var = np.zeros(len(X))
     if of_function is not None:
@@ -119,7 +172,7 @@ def _predict(c: Component, X: Array, of_function: tuple[Array, Array, Array] | N
         Ks += c.rho**2 * cov
     offset_var = KAPPA + X**2 @ c.branch**2
     mean, var = gaussian.predict(c.fit, Ks, c.rho**2 * var + (1 - c.rho**2) + offset_var)
-    return c.s * (c.rho * mu + mean), c.s**2 * var
+    return c.rho * mu + mean, var, Ks
 
 
 def leaning(components: Sequence[Component], log_w: Array) -> dict[int, float]:

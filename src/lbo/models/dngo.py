@@ -23,7 +23,7 @@ import numpy as np
 
 from lbo.maths import adam, head, networks
 from lbo.maths.networks import Sizes
-from lbo.models.base import Lesson, Posterior, Scale, Task, checkpoint, standardise
+from lbo.models.base import Lesson, Posterior, Scale, Task, checkpoint, plain_gain, standardise
 from lbo.models.empirical import Prior, join, learn, log_normal
 from lbo.models.gp import GROWTH, MAX_SEEN, N_INITIAL
 from lbo.models.past_trials import Index, informative
@@ -165,6 +165,9 @@ class NetworkPosterior:
     def mixture(self, X: Array) -> tuple[Array, Array, Array]:
         mean, var = head.predict(self.linear, last_layer(self.W, X, self.sizes))
         return np.zeros(1), mean[None], var[None]
+
+    def gain(self, X: Array) -> tuple[Array, Array, Array]:
+        return plain_gain(self.best, self.mixture(X))
 
     def believe(self, X: Array) -> NetworkPosterior:
         new = last_layer(self.W, X, self.sizes)

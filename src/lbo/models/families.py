@@ -4,6 +4,7 @@ function 0       what the latest task looked like
 function m > 0   what the tasks of family m have in common, learned task by task
 counts   (M,)    how many tasks leaned on each function most
 members  (M,)    how many tasks found their home in each family, every later task making that FADING of what it was
+log_ell  (D,)    sum of the log length scales that past tasks had on their own     scaled  (D,)  of how many tasks
 
 Of every task, its family's mean learns what its trials say of it (a task is rho g + r, so it says the less the less it
 resembles the family), or, where no family explains it clearly better than none, it founds one. When the places are
@@ -46,7 +47,14 @@ FAILURES_KEPT = 64
 # Without it, families of long ago would hold their places for ever and new ones drive each other out; ten strangers in
 # a row must not drive out a family of many.
 FADING = 0.9
-HYPER = ("logit_rho2", "log_noise", "log_ell", "warped")
+HYPER = ("logit_rho2", "log_noise", "warped")
+
+
+class Scales(NamedTuple):
+    """log length scales of past tasks, parameter by parameter."""
+
+    log_ell: Array  # (P,) their sum
+    tasks: Array  # (P,) over so many
 
 
 class Past(NamedTuple):
@@ -58,6 +66,7 @@ class Past(NamedTuple):
     tasks: int = 0
     width: float = 1.0  # of past tasks' values, typically, in the user's units
     theta: Mapping[str, float] = MappingProxyType({})  # averages of past tasks' hyper-parameters
+    scales: Scales = Scales(np.zeros(0), np.zeros(0))
     failed: Array = np.zeros((0, 0))
 
 
@@ -68,7 +77,7 @@ def recall(space: Space, memory: Memory | None) -> Past:
     """A memory as a task in this space sees it."""
     global _recalled
     if memory is None:
-        return Past(failed=np.zeros((0, len(space.columns))))
+        return Past(scales=unscaled(space), failed=np.zeros((0, len(space.columns))))
     known = _recalled  # another thread may put its own there meanwhile
     if known is None or known[0] is not memory or known[1] != space:
         known = _recalled = memory, space, _recall(space, memory)
@@ -84,8 +93,30 @@ def _recall(space: Space, memory: Memory) -> Past:
     ]
     theta = {name: float(np.mean([record.hyper[name] for record in memory.records])) for name in HYPER}
     width = float(np.exp(np.mean([record.hyper["log_width"] for record in memory.records])))
-    failed = a["failed"] @ A + b
-    return Past(tuple(functions), a["counts"], a["members"], len(memory.records), width, theta, failed)
+    failed, scales = a["failed"] @ A + b, _scales(space, memory, np.abs(A))
+    return Past(tuple(functions), a["counts"], a["members"], len(memory.records), width, theta, scales, failed)
+
+
+def unscaled(space: Space) -> Scales:
+    """Of no tasks."""
+    return Scales(np.zeros(len(space.axes)), np.zeros(len(space.axes)))
+
+
+def _scales(space: Space, memory: Memory, stretch: Array) -> Scales:
+    """A memory's scales in this space, whose columns are so many times as long; of new parameters there are none."""
+    if "log_ell" not in memory.arrays:  # memories of before have none
+        return unscaled(space)
+    # Every column comes from one column or from none.
+    source, longer = stretch.argmax(axis=0), stretch.max(axis=0)
+    tasks = np.where(longer > 0, memory.arrays["scaled"][source], 0.0)
+    log_ell = tasks * np.log(np.where(longer > 0, longer, 1.0)) + np.where(
+        tasks > 0, memory.arrays["log_ell"][source], 0.0
+    )
+    scales = unscaled(space)
+    for column, axis in enumerate(space.column_axis):
+        if tasks[column] > scales.tasks[axis]:  # a choice's columns have one scale, but new choices have none
+            scales.log_ell[axis], scales.tasks[axis] = log_ell[column], tasks[column]
+    return scales
 
 
 def _moved(g: Latent, here: Space, there: Space) -> Latent:
@@ -155,11 +186,24 @@ def remember(
         "log_width": float(np.log(spread * posterior.output.width)),
         "logit_rho2": float(leader.theta[P]) if leader.m is not None else -1.0,
         "log_noise": float(leader.theta[P + 1]),
-        "log_ell": float(leader.theta[:P].mean()) if P else 0.0,
         "warped": float(posterior.output.warped),
     }
-    kept = {"counts": counts, "members": members, "failed": posterior.failed[:FAILURES_KEPT]}
+    scales = _with_scales(past.scales, task, posterior.alone.theta[:P])
+    columns = task.space.column_axis
+    kept = {
+        "counts": counts,
+        "members": members,
+        "log_ell": scales.log_ell[columns],
+        "scaled": scales.tasks[columns],
+        "failed": posterior.failed[:FAILURES_KEPT],
+    }
     return Lesson(_stacked(functions, points) | kept, gates, hyper, replaced)
+
+
+def _with_scales(scales: Scales, task: Task, log_ell: Array) -> Scales:
+    """One more task's, of the parameters that it varied."""
+    varied = np.bincount(task.space.column_axis, np.ptp(task.X, axis=0), minlength=len(log_ell)) > 0
+    return Scales(scales.log_ell + np.where(varied, log_ell, 0.0), scales.tasks + varied)
 
 
 def _own_function(c: Component, z: Array, offset: float, spread: float, points: int) -> Latent:

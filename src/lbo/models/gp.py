@@ -22,7 +22,7 @@ import numpy as np
 
 from lbo.maths import gaussian, matern
 from lbo.maths.linalg import whitener
-from lbo.models.base import Lesson, Posterior, Scale, Task, checkpoint, standardise
+from lbo.models.base import Lesson, Posterior, Scale, Task, checkpoint, plain_gain, standardise
 from lbo.models.empirical import join, learn, length_scale_prior, noise_prior, variance_prior
 from lbo.models.past_trials import Index, informative
 from lbo.seeds import Seed
@@ -97,6 +97,9 @@ class GPPosterior:
     def mixture(self, X: Array) -> tuple[Array, Array, Array]:
         mean, var = gaussian.predict(self.seen, self._covariance(X), np.full(len(X), self.v + CONSTANT))
         return np.zeros(1), mean[None], var[None]
+
+    def gain(self, X: Array) -> tuple[Array, Array, Array]:
+        return plain_gain(self.best, self.mixture(X))
 
     def believe(self, X: Array) -> GPPosterior:
         Ks = self._covariance(X)

@@ -38,6 +38,7 @@ from lbo.models.component import (
     Hypothesis,
     branch_of,
     condition,
+    gain_each,
     given,
     leaning,
     most_telling,
@@ -58,6 +59,7 @@ APART = 0.25  # two winners nearer than this, per square root of a column of the
 PACE = 5  # for every so many trials of a task, one algorithm at least has been tried
 LOOKS = 1024  # random configurations among which the best of an overlooked one is sought
 GROWTH = 1.1  # hyper-parameters are learned anew when a task has grown by this factor
+DEFAULTS_WORTH = 2.0  # tasks: what the priors of hyper-parameters are before any task has been seen
 FOUNDING = 0.5  # by this much log evidence must a family explain a task better than none, or it founds one
 UPSIDE_DOWN = 0.05  # of the tasks that lean on a function are, before their trials say otherwise
 FINALISTS = 3  # hypotheses whose hyper-parameters are learned; the others are only scored
@@ -135,7 +137,7 @@ class Lifelong:
         past = self._recall(task, memory)
         finalists, out = _learn(task, past, self._outputs(task, past), self._both_ways_up)
         posterior = _posterior(task, past, out, finalists, len(task), self._doubt)
-        home = _home(task, past, out, next(h for h in finalists if h.m is None))
+        home = _home(task, past, out, posterior.alone)
         return families.remember(self.functions, self.points, task, past, posterior, home, seed)
 
     # What a variant does without (lbo.experiments.ablation)
@@ -184,11 +186,13 @@ class Prior(NamedTuple):
 
 def _prior(task: Task, past: Past) -> Prior:
     P = len(task.space.axes)
-    faith = past.tasks / (past.tasks + 2.0)  # the defaults below are worth two tasks
-    default = {"log_ell": np.log(0.35) + 0.5 * np.log(max(P, 1)), "logit_rho2": 0.0, "log_noise": np.log(1e-3)}
+    faith = past.tasks / (past.tasks + DEFAULTS_WORTH)
+    default = {"logit_rho2": 0.0, "log_noise": np.log(1e-3)}
     mean = {name: (1 - faith) * value + faith * past.theta.get(name, value) for name, value in default.items()}
+    log_ell = np.log(0.35) + 0.5 * np.log(max(P, 1))
+    log_ells = (DEFAULTS_WORTH * log_ell + past.scales.log_ell) / (DEFAULTS_WORTH + past.scales.tasks)
     return Prior(
-        np.concatenate([np.full(P, mean["log_ell"]), [mean["logit_rho2"], mean["log_noise"], 0.0]]),
+        np.concatenate([log_ells, [mean["logit_rho2"], mean["log_noise"], 0.0]]),
         np.concatenate([np.full(P, 1.0), [1.5, 3.0, 1.5]]),
     )
 
@@ -355,13 +359,12 @@ class LifelongPosterior:
     succeeded: Array  # (n, D) where this task's trials did not fail
     failed: Array  # (F, D) where trials failed, of this task and of past ones
     failed_weight: Array  # (F,)
-    best: float
 
     def mixture(self, X: Array) -> tuple[Array, Array, Array]:
-        mean, var = predict_each(self.components, X)
-        if not len(self.failed):
-            return self.log_w, mean, var
-        return self.log_w[:, None] + self._log_success(X), mean, var
+        return self._weights(X), *predict_each(self.components, X)
+
+    def gain(self, X: Array) -> tuple[Array, Array, Array]:
+        return self._weights(X), *gain_each(self.components, X)
 
     def mean(self, X: Array) -> Array:
         """Of f, in units of z."""
@@ -374,6 +377,11 @@ class LifelongPosterior:
 
     def to_user(self, values: Array) -> Array:
         return self.output.to_user(values)
+
+    @property
+    def alone(self) -> Hypothesis:
+        """That the task leans on no function."""
+        return next(h for h in self.finalists if h.m is None)
 
     @property
     def stranger(self) -> float:
@@ -390,6 +398,10 @@ class LifelongPosterior:
             "mean": float(self.mean(x[None])[0]),
             "mean from memory": float(weights @ np.array(from_memory)),
         }
+
+    def _weights(self, X: Array) -> Array:
+        """log weights of the components; less the chance of a failure, where there was any."""
+        return self.log_w[:, None] + self._log_success(X) if len(self.failed) else self.log_w
 
     def _log_success(self, X: Array) -> Array:
         """log chance that a trial at X succeeds: neighbours that did, and one in doubt, against those that failed."""
@@ -437,7 +449,7 @@ def _posterior(
     components = [condition(task, z, _function(past, h), h) for h in kept]
     if doubt and len(task) >= DOUBT_FROM:
         components, log_w = _doubted(components, log_w, task.X, z, doubt)
-    posterior = LifelongPosterior(
+    return LifelongPosterior(
         components=tuple(components),
         log_w=log_w,
         finalists=tuple(finalists),
@@ -448,8 +460,4 @@ def _posterior(
         succeeded=succeeded,
         failed=np.vstack([failed, past.failed]),
         failed_weight=np.append(np.ones(len(failed)), np.full(len(past.failed), FAIL_FAITH)),
-        best=0.0,
     )
-    # With noise, the smallest value seen is luck; the smallest that the posterior believes is what must be beaten.
-    tried = task.X if np.isnan(task.y).all() else task.X[~np.isnan(task.y)]
-    return replace(posterior, best=float(posterior.mean(tried).min()) if len(tried) else 0.0)

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from lbo.maths import Array, adam, buffet, head, networks
-from lbo.models.base import Lesson, Posterior, Scale, Task, checkpoint, standardise
+from lbo.models.base import Lesson, Posterior, Scale, Task, checkpoint, plain_gain, standardise
 from lbo.models.gp import N_INITIAL
 from lbo.seeds import Seed
 from lbo.space import frame_map
@@ -300,6 +300,9 @@ class PaperPosterior:
     def mean(self, X: Array) -> Array:
         log_w, mean, _ = self.mixture(X)
         return np.asarray(np.exp(log_w) @ mean)
+
+    def gain(self, X: Array) -> tuple[Array, Array, Array]:
+        return plain_gain(self.best, self.mixture(X))
 
     def believe(self, X: Array) -> PaperPosterior:
         z = np.append(self.z, self.mean(X))
