@@ -5,9 +5,9 @@
     python benchmarks/peers.py --data branin --methods Lifelong "TPE, winners"
     python benchmarks/peers.py --quick
 
-Data are the scoreboard's: Branin sequences, made functions, and the XGBoost table where it is there; the methods are
-those of contenders.py. On a table, methods that can choose from a list choose a row, and others are rounded to the
-nearest row that is left.
+Data are the scoreboard's: Branin sequences, made functions, relatives of textbook functions, windows of the cohorts,
+and the XGBoost table where it is there; the methods are those of contenders.py. On a table, methods that can choose
+from a list choose a row, and others are rounded to the nearest row that is left.
 
 A unit of work (a method on a sequence in a repetition) has a file of its own in runs/peers/, as `lbo reproduce` keeps
 it, so a killed run goes on where it stopped. Numbers are over the tasks from the second on, where there is a past.
@@ -35,19 +35,22 @@ import machine
 import output
 import ranking
 from contenders import CONTENDERS, Peer, Tasks, installed
-from lbo.experiments import DataError, runner, sequences, summary
+from lbo.experiments import DataError, cohorts, runner, sequences, summary, textbook
 from lbo.experiments.problems import Problem, Rows, Step
 from lbo.experiments.runner import Plan, Row, Unit
-from lbo.experiments.sequences import SyntheticSequence, TableSequence, TaskSequence
+from lbo.experiments.sequences import PublicCohort, SurvivalTable, SyntheticSequence, TableSequence, TaskSequence
 
 if TYPE_CHECKING:
     import pandas as pd
 
 OUT = output.ROOT / "runs" / "peers"
 SHOWN = (5, 10, 25, 50)  # trials after which methods are compared
+OVERLAP = 3  # years that two windows of patients in a row share
 DATA: dict[str, Callable[[], Sequence[TaskSequence]]] = {
     "branin": sequences.branins,
     "synthetic": lambda: [SyntheticSequence(name) for name in ("strangers", "noisy", "family", "alternating")],
+    "textbook": lambda: sequences.textbooks(textbook.NEAR),
+    "survival": lambda: [SurvivalTable(PublicCohort(name), OVERLAP) for name in cohorts.RECIPES],
     "xgboost": lambda: [TableSequence("xgboost", 5)],
 }
 QUICK = ("Random", "Lifelong", "TPE, winners", "CMA-ES, warm", "SMAC3", "BoTorch RGPE")
@@ -84,6 +87,7 @@ def make_plan(arguments: argparse.Namespace) -> Plan:
         try:
             some = DATA[name]()
             for sequence in some:
+                sequence.prepare(arguments.jobs)
                 sequence.tasks(runner.tasks_seed(arguments.seed, 0))
             chosen += some
         except DataError as error:

@@ -89,6 +89,23 @@ def test_without_priors_hyper_parameters_start_from_the_defaults():
     assert not ablation.VARIANTS["without priors"]._recall(task, memory).theta
 
 
+def test_without_scales_only_those_start_from_the_default():
+    task, memory = branin_task(3, seed=2), memory_of_two()
+    default, variant = (model._recall(task, memory) for model in (Lifelong(), ablation.VARIANTS["without scales"]))
+    assert default.scales.tasks.min() > 0 == variant.scales.tasks.max()
+    assert variant.theta == default.theta
+
+
+def test_without_own_bests_all_hypotheses_are_held_against_one_value():
+    default, variant = fitted("Lifelong"), fitted("without own bests")
+    X = branin_task(5, seed=3).X
+    for one, other in zip(default.mixture(X), variant.mixture(X), strict=True):
+        np.testing.assert_array_equal(one, other)
+    best = variant.mean(variant.X).min()
+    np.testing.assert_allclose(variant.gain(X)[1], best - variant.mixture(X)[1], rtol=1e-12)
+    assert np.ptp(default.gain(X)[1] + default.mixture(X)[1], axis=0).min() > 1e-4  # each its own
+
+
 @pytest.mark.parametrize("name", ablation.VARIANTS)
 def test_every_variant_consolidates(name):
     lesson = ablation.VARIANTS[name].consolidate(branin_task(12, seed=2), memory_of_two(), SEED)

@@ -15,8 +15,9 @@ import numpy as np
 from scipy.special import logsumexp
 
 from lbo.experiments.methods import METHODS, Method
+from lbo.maths import Array
 from lbo.memory import Memory
-from lbo.models.base import Lesson, Posterior, Task
+from lbo.models.base import Lesson, Posterior, Task, plain_gain
 from lbo.models.families import Past, unscaled
 from lbo.models.lifelong import OPENINGS, Lifelong, LifelongPosterior
 from lbo.models.output import Output, plain
@@ -101,6 +102,26 @@ class WithoutPriors(Lifelong):
         return super()._recall(task, memory)._replace(theta={}, scales=unscaled(task.space))
 
 
+class WithoutScales(Lifelong):
+    """Nothing is known of a parameter's length scale before a task's own trials."""
+
+    def _recall(self, task: Task, memory: Memory | None) -> Past:
+        return super()._recall(task, memory)._replace(scales=unscaled(task.space))
+
+
+class WithoutOwnBests(Lifelong):
+    """Plain expected improvement: all hypotheses have one best value to beat, and a trial shows the function."""
+
+    def fit(self, task: Task, memory: Memory | None, seed: Seed, previous: Posterior | None) -> LifelongPosterior:
+        return _as(_OneBest, super().fit(task, memory, seed, previous))
+
+
+@dataclass(frozen=True)
+class _OneBest(LifelongPosterior):
+    def gain(self, X: Array) -> tuple[Array, Array, Array]:
+        return plain_gain(float(self.mean(self.X).min()), self.mixture(X))
+
+
 class WithoutDoubt(Lifelong):
     """Believes in the length scales it has learned."""
 
@@ -117,13 +138,17 @@ class WithoutExploring(Lifelong):
     """A young task that resembles nothing remembered draws no random points."""
 
     def fit(self, task: Task, memory: Memory | None, seed: Seed, previous: Posterior | None) -> LifelongPosterior:
-        posterior = super().fit(task, memory, seed, previous)
-        return _Confident(**{name: getattr(posterior, name) for name in posterior.__dataclass_fields__})
+        return _as(_Confident, super().fit(task, memory, seed, previous))
 
 
 @dataclass(frozen=True)
 class _Confident(LifelongPosterior):
     stranger: ClassVar[float] = 0.0
+
+
+def _as(kind: type[LifelongPosterior], posterior: LifelongPosterior) -> LifelongPosterior:
+    """The same posterior of another kind."""
+    return kind(**{name: getattr(posterior, name) for name in posterior.__dataclass_fields__})
 
 
 def _only(posterior: LifelongPosterior, kept: Sequence[int]) -> LifelongPosterior:
@@ -142,6 +167,8 @@ VARIANTS = {
     "without alone": WithoutAlone(),
     "without warp": WithoutWarp(),
     "without priors": WithoutPriors(),
+    "without scales": WithoutScales(),
+    "without own bests": WithoutOwnBests(),
     "without doubt": WithoutDoubt(),
     "without opposites": WithoutOpposites(),
     "without exploring": WithoutExploring(),

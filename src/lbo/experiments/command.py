@@ -171,7 +171,7 @@ def ablate(
 ) -> None:  # fmt: skip
     """The default model without each of its parts."""
     settings = Settings("", repeats, trials, jobs, out, seed, quick, png)
-    made: list[TaskSequence] = [BraninSequence(0.1), SyntheticSequence("strangers")]
+    made: list[TaskSequence] = [BraninSequence(0.1), SyntheticSequence("strangers"), SyntheticSequence("noisy")]
     tables = [*sequences.collections(["xgboost"]), sequences.SurvivalTable(sequences.PublicCohort("dataDIVAT1"), 3)]
     results = _run(settings.plan([*made, *tables], ablation.COMPARED), settings)
     _draw(settings, figures.each_sequence(results))
