@@ -92,18 +92,23 @@ class EnsembleSampler(BoTorchSampler):
     def __init__(self, seed: int, candidates: Sequence[Params] | None = None, past: Tasks = ()) -> None:
         super().__init__(seed, candidates)
         self.past = past
-        self._past_models: list[SingleTaskGP] | None = None
+        self._learned: tuple[Space, list[SingleTaskGP]] | None = None
 
     def model(self, space: Space, X: Array, y: Array) -> Model:
-        if self._past_models is None:  # learned once for a task; tasks of a sequence share their space
-            self._past_models = [single_task(encoded.encode(space, [trial.params for trial in trials]),
-                                             encoded.values(trials)) for trials in self.past]  # fmt: skip
+        before = self._past_models(space)
         own = single_task(X, y)
         rng = np.random.default_rng(self.seed + len(y))
         z = standardised(-y)
-        losses = [rgpe.ranking_losses(_draws(model, X), z) for model in self._past_models]
+        losses = [rgpe.ranking_losses(_draws(model, X), z) for model in before]
         own_losses = rgpe.own_ranking_losses(*_left_out(own, z), z, rng, RANKING_DRAWS)
-        return Ensemble([*self._past_models, own], rgpe.weights(np.array([*losses, own_losses]), rng))
+        return Ensemble([*before, own], rgpe.weights(np.array([*losses, own_losses]), rng))
+
+    def _past_models(self, space: Space) -> list[SingleTaskGP]:
+        """Learned once for a space, which grows when a trial has a parameter that none had before."""
+        if self._learned is None or self._learned[0] != space:
+            self._learned = space, [single_task(encoded.encode(space, [trial.params for trial in trials]),
+                                                encoded.values(trials)) for trials in self.past]  # fmt: skip
+        return self._learned[1]
 
 
 class Ensemble(Model):

@@ -128,6 +128,22 @@ def test_botorch_beats_its_initial_points(name):
     assert min(values[5:]) < 0.1 * min(values[:5])
 
 
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.usefixtures("one_torch_thread")
+@pytest.mark.parametrize("name", ["MultiTaskSampler", "EnsembleSampler"])
+def test_botorch_follows_a_space_that_grows_within_a_task(name):
+    pytest.importorskip("botorch")
+    import botorch_samplers
+
+    past = [workload.random_trials(8, seed=1)]
+    sampler = getattr(botorch_samplers, name)(seed=0, past=past)
+    trials = workload.random_trials(60, seed=0)
+    grown = next(n for n in range(6, 60) if space_of(trials[:n], None) != space_of(trials[:5], None))
+    for n in (5, grown):
+        space = space_of(trials[:n], None)
+        assert set(sampler.suggest(space, trials[:n])) <= set(space.names)
+
+
 # RGPE
 
 
